@@ -1,0 +1,40 @@
+"""What a process did, as a MessagePack stream that `dapo audit` reads.
+
+One file per process incarnation; each record is one map with `event`, `time` and the fields of the event. A record is
+in the kernel's hands when `append` returns, so it survives the death of the process; a torn last record (power loss)
+is skipped by the reader. The events and their fields:
+
+    filter    issued {tx, id, min_version}      settled {tx, id, fate, reason}     batched {tx, step, ids, oldest}
+              Every event carries `tx`, the version of the filter's register that commits it: an event of a transaction
+              that was never committed is overruled by the same `tx` written by the next incarnation.
+    rollout   loaded {version, digest}          sampled {id, spans}
+    reward    scored {id, correct, wrong, error}
+    learner   resumed {step}   trained {step, ids, oldest, tokens}   published {version, digest}   checkpointed {step}
+    broker    dead {queue, id}
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class History:
+    """Append-only event file of one process incarnation."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Create `folder`/`name`-NANOSECONDS.msgpack; later incarnations sort after earlier ones."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{name}-{time.time_ns():020d}.msgpack"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def append(self, event: str, **fields: Any) -> None:
+        """Write one event; it is safe from the death of this process when the call returns."""
+        os.write(self._file, self._encoder.encode({"event": event, "time": time.time(), **fields}))
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

@@ -1,0 +1,160 @@
+"""The life of a service process: configuration, logs, metrics, signals, then its coroutine until done or told to stop.
+
+    def main(argv=None) -> int:
+        return serve("reward", RewardConfig, run, argv)
+
+    async def run(process: Process[RewardConfig]) -> None: ...
+
+Exit status: 0 done or stopped by a signal, 1 a bug (traceback in the log; the supervisor restarts it), 2 a mistake of
+the user (one sentence on stderr; restarting would not help).
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from prometheus_client import start_http_server
+
+from common import config, logs
+from common.config import RunConfig
+from common.errors import USER_ERROR_EXIT_STATUS, UserError
+from common.history import History
+
+log = logging.getLogger(__name__)
+
+
+class ServiceConfig(Protocol):
+    """What the section of every service has."""
+
+    @property
+    def metrics_port(self) -> int:
+        """Port of /metrics of replica 0, the next replicas count up; -1 for none."""
+
+    @property
+    def metrics_host(self) -> str:
+        """Address that /metrics is bound to."""
+
+
+C = TypeVar("C", bound=ServiceConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process(Generic[C]):
+    """What a service's coroutine is given."""
+
+    role: str
+    """`broker`, `rollout`, `reward`, `filter` or `learner`."""
+    replica: str
+    """Which of the replicas of the role; unique among those alive."""
+    run: RunConfig
+    config: C
+    tree: config.Tree
+    history: History = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """`ROLE-REPLICA`, the name under which the broker knows this process."""
+        return f"{self.role}-{self.replica}"
+
+
+def serve(
+    role: str,
+    section: type[C],
+    run: Callable[[Process[C]], Awaitable[None]],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run one service to its end; returns the exit status."""
+    arguments = _arguments(role, argv)
+    try:
+        process = _prepare(role, section, arguments)
+    except UserError as error:
+        print(f"dapo {role}: {error}", file=sys.stderr)
+        return USER_ERROR_EXIT_STATUS
+    try:
+        asyncio.run(_until_signal(run(process)))
+    except UserError as error:
+        log.error("user_error", extra={"message_text": str(error)})
+        print(f"dapo {role}: {error}", file=sys.stderr)
+        return USER_ERROR_EXIT_STATUS
+    except Exception:
+        log.exception("service died")
+        return 1
+    finally:
+        process.history.close()
+    return 0
+
+
+def _arguments(role: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"dapo {role}", description=f"Run the {role} service of a run.")
+    parser.add_argument("config", help="TOML file of the run")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="values that replace the file's")
+    parser.add_argument("--replica", default="0", help="name of this replica among those of its role")
+    return parser.parse_args(argv)
+
+
+def _prepare(role: str, section: type[C], arguments: argparse.Namespace) -> Process[C]:
+    """Read the configuration, start logs and metrics."""
+    tree = config.read(arguments.config, arguments.overrides)
+    run = config.section(tree, "run", RunConfig)
+    own = config.section(tree, role, section)
+    name = f"{role}-{arguments.replica}"
+    logs.start(name, run.path / "logs")
+    _serve_metrics(role, own, arguments.replica)
+    return Process(
+        role=role,
+        replica=arguments.replica,
+        run=run,
+        config=own,
+        tree=tree,
+        history=History(run.path / "history", name),
+    )
+
+
+def _serve_metrics(role: str, own: ServiceConfig, replica: str) -> None:
+    """Start /metrics; replica number r listens on `metrics_port` + r, a named replica on `metrics_port`."""
+    if own.metrics_port < 0:
+        return
+    port = own.metrics_port + (int(replica) if replica.isdigit() else 0) if own.metrics_port else 0
+    try:
+        start_http_server(port, own.metrics_host)
+    except OSError as error:
+        raise UserError(
+            f"metrics port {port} cannot be opened ({error.strerror}): another run may use it; "
+            f"set [{role}] metrics_port to a free port or to 0"
+        ) from error
+
+
+async def _until_signal(work: Awaitable[None]) -> None:
+    """Await the work; SIGTERM or SIGINT cancels it, which counts as a clean end. A second one ends at once."""
+    task = asyncio.ensure_future(work)
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        if stopped:
+            os._exit(130)
+        stopped = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+
+
+def run_folder(process: "Process[C]", name: str) -> Path:
+    """A folder of the run, made if absent."""
+    path = process.run.path / name
+    path.mkdir(parents=True, exist_ok=True)
+    return path

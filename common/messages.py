@@ -1,0 +1,159 @@
+"""The payloads that travel between services, in the order they flow.
+
+    filter --Prompt--> rollout --Group--> reward --Scored--> filter --Batch--> learner --Feedback--> filter
+
+A queue item is `[header, array frame, ...]`: the header is one of these classes in MessagePack, the arrays are raw
+little-endian frames (common/codec.py). A renamed field is a wire change (tests/contract/test_golden_bytes.py).
+
+Shapes: P prompt tokens, G samples of a group, T_i tokens of sample i, B groups of a batch.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Id = Annotated[str, Meta(min_length=1, max_length=128)]
+ShortText = Annotated[str, Meta(max_length=4096)]
+LongText = Annotated[str, Meta(max_length=1 << 22)]
+Version = Annotated[int, Meta(ge=0, le=2**40)]
+Size = Annotated[int, Meta(ge=0, le=1 << 24)]
+
+PROMPTS, GROUPS, SCORED, BATCHES, FEEDBACK = "prompts", "groups", "scored", "batches", "feedback"
+"""The queues, in flow order."""
+POLICY, RUN = "policy", "run"
+"""The registers: a `Policy` written by the learner, a `RunState` written by the filter."""
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """One turn of the prompt."""
+
+    role: ShortText
+    content: LongText
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """What a verifier needs to judge an answer."""
+
+    verifier: ShortText
+    gold: LongText = ""
+    tests: LongText = ""
+    """Unit tests as JSON text, for code."""
+    data_source: ShortText = ""
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How the engine samples the group."""
+
+    n: Annotated[int, Meta(ge=1, le=4096)]
+    temperature: float
+    """0 is greedy (evaluation only)."""
+    max_tokens: Size
+    seed: Annotated[int, Meta(ge=0, lt=2**63)]
+
+
+class Prompt(Struct, frozen=True, kw_only=True, tag=True):
+    """filter -> rollout. One row of the data set to be answered G times."""
+
+    id: Id
+    """`EPOCH/ORDINAL`, for instance `3/001742`; `eval/VERSION/ROW` for a held-out prompt."""
+    kind: Literal["train", "eval"] = "train"
+    row: Size
+    chat: Annotated[list[ChatMessage], Meta(min_length=1, max_length=1024)]
+    task: Task
+    sampling: Sampling
+    min_version: Version
+    """s: no token may come from weights older than this."""
+    issued_at: float = 0.0
+    """Unix seconds, for display only."""
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """Tokens [start, end) of one sample were sampled by this policy version."""
+
+    version: Version
+    start: Size
+    end: Size
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """One response. Its tokens and log-probabilities are in the group's frames."""
+
+    num_tokens: Size
+    """T_i, including the final stop token if there is one."""
+    finish: Literal["stop", "length"]
+    spans: Annotated[list[Span], Meta(min_length=1, max_length=1 << 16)]
+    text: LongText
+
+
+class Group(Struct, frozen=True, kw_only=True, tag=True):
+    """rollout -> reward. Frames: prompt_ids i32[P], token_ids i32[sum T_i], logprobs f32[sum T_i]."""
+
+    prompt: Prompt
+    samples: Annotated[list[Sample], Meta(min_length=1, max_length=4096)]
+    replica: ShortText = ""
+    seconds: float = 0.0
+    """From start to end of the generation."""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What a verifier says of one sample. `error` says nothing about the sample and never becomes a reward."""
+
+    verdict: Literal["correct", "wrong", "error"]
+    score: float = 0.0
+    """Raw accuracy in [0, 1]; 0 for `error`, where it must not be used."""
+    reason: ShortText = ""
+    seconds: float = 0.0
+
+
+class Scored(Struct, frozen=True, kw_only=True, tag=True):
+    """reward -> filter. The group with a verdict and named reward terms per sample; frames of the group unchanged."""
+
+    group: Group
+    verdicts: Annotated[list[Verdict], Meta(max_length=4096)]
+    terms: Annotated[list[dict[str, float]], Meta(max_length=4096)]
+    """Per sample the named terms whose sum is the shaped reward (`task`, `overlong`); empty for `error`."""
+
+
+class Batch(Struct, frozen=True, kw_only=True, tag=True):
+    """filter -> learner. The B groups of one learner step, in order of issue; three frames per group."""
+
+    step: Version
+    groups: Annotated[list[Scored], Meta(min_length=1, max_length=1 << 16)]
+    totals: dict[str, float]
+    """The filter's account when the batch closed: issued, trained, outstanding, dropped by reason, keep_rate."""
+
+
+class GroupFeedback(Struct, frozen=True, kw_only=True):
+    """What training on one group showed; the prompt sampler learns from it."""
+
+    id: Id
+    gradient_variance: float
+    """Sum of squared policy-gradient coefficients in logit space over the group's trained tokens."""
+    clip_share: float
+    mean_rho: float
+
+
+class Feedback(Struct, frozen=True, kw_only=True, tag=True):
+    """learner -> filter. Batch `step` is trained and policy `version` (= step + 1) is published."""
+
+    step: Version
+    version: Version
+    groups: Annotated[list[GroupFeedback], Meta(max_length=1 << 16)]
+
+
+class Policy(Struct, frozen=True, kw_only=True, tag=True):
+    """Register `policy`: the newest published version and where its weights are."""
+
+    version: Version
+    digest: ShortText
+    path: ShortText
+    """Folder of the version in the weight store."""
+
+
+class RunState(Struct, frozen=True, kw_only=True, tag=True):
+    """Register `run`: how far the run is."""
+
+    phase: Literal["running", "done", "failed"]
+    step: Version
+    """Batches trained and published so far."""
+    message: ShortText = ""

@@ -1,0 +1,1 @@
+"""The durable lease queue: clients give, take and settle items over one ZeroMQ socket."""

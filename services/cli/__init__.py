@@ -1,0 +1,1 @@
+"""The `dapo` command: starts, watches and inspects runs."""

@@ -1,0 +1,1 @@
+"""Batches in, policy versions and feedback out; owns the model, the optimizer and the checkpoints."""

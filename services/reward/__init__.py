@@ -1,0 +1,1 @@
+"""Groups in, scored groups out; owns a pool of killable verifier processes."""

@@ -1,0 +1,1 @@
+"""Prompts in, groups of sampled responses out; owns the inference engine."""

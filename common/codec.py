@@ -88,7 +88,9 @@ def _check_scored(scored: Scored) -> None:
     """Raise `WireError` unless verdicts and terms fit the samples and are finite."""
     num_samples, where = len(scored.group.samples), f"group {scored.group.prompt.id}"
     if len(scored.verdicts) != num_samples or len(scored.terms) != num_samples:
-        raise WireError(f"{where}: {len(scored.verdicts)} verdicts and {len(scored.terms)} terms, {num_samples} samples")
+        raise WireError(
+            f"{where}: {len(scored.verdicts)} verdicts and {len(scored.terms)} terms, {num_samples} samples"
+        )
     values = [v.score for v in scored.verdicts] + [x for terms in scored.terms for x in terms.values()]
     if not np.isfinite(values).all():
         raise WireError(f"{where}: a reward is not finite")

@@ -1,9 +1,9 @@
 """Errors that have a meaning for the user or for the caller.
 
-    DapoError
-    ├── UserError        the user can mend it: one sentence, exit status 2, no traceback
-    ├── WireError        bytes from a peer that are not a valid message: refused, counted, never fatal
-    └── RefusedError     the broker did not carry out a hand-over: the lease or the register has moved on
+DapoError
+├── UserError        the user can mend it: one sentence, exit status 2, no traceback
+├── WireError        bytes from a peer that are not a valid message: refused, counted, never fatal
+└── RefusedError     the broker did not carry out a hand-over: the lease or the register has moved on
 """
 
 USER_ERROR_EXIT_STATUS = 2

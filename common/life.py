@@ -23,7 +23,7 @@ from typing import Generic, Protocol, TypeVar
 from prometheus_client import start_http_server
 
 from common import config, logs
-from common.config import RunConfig
+from common.config import RunConfig, Tree
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
 from common.history import History
 
@@ -55,7 +55,7 @@ class Process(Generic[C]):
     """Which of the replicas of the role; unique among those alive."""
     run: RunConfig
     config: C
-    tree: config.Tree
+    tree: Tree
     history: History = field(repr=False)
 
     @property

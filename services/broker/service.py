@@ -1,0 +1,190 @@
+"""The loop: poll, drain what has come, one transaction, commit, reply.
+
+    socket -> core.handle* -> core.tick -> core.deliver -> journal.commit -> socket
+
+Waits for messages of clients, at most `TICK_S`; nothing it does waits for a client. Group commit comes by itself: the
+more messages wait, the more share one commit.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import msgspec
+import zmq
+from prometheus_client import Counter, Gauge, Histogram
+
+from common import protocol
+from common.errors import UserError
+from common.history import History
+from common.life import Process
+from common.stages import Stage
+from services.broker.config import BrokerConfig
+from services.broker.core import Core
+from services.broker.journal import Journal
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.2
+DRAIN_LIMIT = 512
+"""Messages in one transaction at most."""
+
+ITEMS = Gauge("dapo_queue_items", "Unsettled items of a queue.", ["queue", "state"])
+OLDEST = Gauge("dapo_queue_oldest_seconds", "Age of the oldest unsettled item of a queue.", ["queue"])
+GIVEN = Counter("dapo_broker_given_total", "Items given.")
+SETTLED = Counter("dapo_broker_settled_total", "Items settled.")
+EXPIRED = Counter("dapo_broker_leases_expired_total", "Leases that ended because their holder fell silent.")
+DEAD = Counter("dapo_broker_dead_letters_total", "Items given up after too many deliveries.", ["queue"])
+REFUSED = Counter("dapo_broker_refused_total", "Messages refused.", ["reason"])
+COMMIT = Histogram("dapo_broker_commit_seconds", "Time to commit one turn of the loop.")
+
+
+async def run(process: Process[BrokerConfig]) -> None:
+    """Serve until cancelled."""
+    stop = threading.Event()
+    loop = asyncio.create_task(asyncio.to_thread(serve, process, stop))
+    try:
+        await asyncio.shield(loop)
+    except asyncio.CancelledError:
+        stop.set()
+        await loop
+        raise
+
+
+def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
+    """Open the socket and the journal, then turn until `stop` is set."""
+    config = process.config
+    process.run.path.mkdir(parents=True, exist_ok=True)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        _bind(socket, config.bind or process.run.broker, config)
+        journal = Journal(process.run.path, durability=config.durability, segment_bytes=config.segment_bytes)
+        core = Core(
+            journal,
+            incarnation=uuid.uuid4().hex,
+            heartbeat_s=process.run.heartbeat_s,
+            lease_s=process.run.lease_s,
+            max_deliveries=lambda queue: None if queue in config.endless else config.max_deliveries,
+            now=time.monotonic(),
+        )
+        broker = Broker(socket=socket, journal=journal, core=core, history=process.history)
+        log.info("broker is up", extra={"address": config.bind or process.run.broker})
+        while not stop.is_set():
+            broker.turn()
+        journal.close()
+
+
+class Broker:
+    """Joins the core to a socket and a disk."""
+
+    def __init__(self, *, socket: "zmq.Socket[bytes]", journal: Journal, core: Core, history: History) -> None:
+        self._socket = socket
+        self._journal = journal
+        self._core = core
+        self._history = history
+        self._stage = Stage("broker")
+        self._next_tick = 0.0
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        with self._stage.starved():
+            ready = self._socket.poll(int(TICK_S * 1000))
+        if not ready and time.monotonic() < self._next_tick:
+            return
+        with self._stage.busy():
+            self._journal.begin()
+            for _ in range(DRAIN_LIMIT):
+                if not self._receive():
+                    break
+            self._finish()
+
+    def _receive(self) -> bool:
+        """Handle one waiting message; False if there is none."""
+        try:
+            peer, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        try:
+            message = protocol.to_broker_decoder.decode(parts[0] if parts else b"")
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            REFUSED.labels("malformed").inc()
+            log.warning("malformed message refused", extra={"peer": peer.hex(), "cause": str(error)[:200]})
+            return True
+        self._core.handle(peer, message, parts[1:], now=time.monotonic(), wall=time.time())
+        return True
+
+    def _finish(self) -> None:
+        """Expire, deliver, commit, and only then speak."""
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._core.tick(now)
+            self._next_tick = now + TICK_S
+            self._measure()
+        self._core.deliver(now, time.time())
+        with COMMIT.time():
+            self._journal.commit()
+        for item in self._core.buried:
+            self._history.append("dead", queue=item.queue, id=item.id)
+            DEAD.labels(item.queue).inc()
+            log.error("dead letter", extra={"queue": item.queue, "item": item.id, "holders": item.holders})
+        self._core.buried.clear()
+        for peer, message, place in self._core.outbox:
+            frames = self._journal.read_frames(place) if place else []
+            self._send([peer, protocol.encoder.encode(message), *frames])
+        self._core.outbox.clear()
+
+    def _send(self, parts: Sequence[bytes]) -> None:
+        """Send without waiting; a client that is gone or full recovers by itself (its lease lapses)."""
+        try:
+            self._socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            REFUSED.labels("unreachable").inc()
+            log.info("client is unreachable", extra={"peer": parts[0].hex(), "cause": str(error)})
+
+    def _measure(self) -> None:
+        core = self._core
+        for name, queue in core.queues.items():
+            ITEMS.labels(name, "ready").set(queue.num_ready)
+            ITEMS.labels(name, "leased").set(queue.num_leased)
+            ITEMS.labels(name, "dead").set(len(queue.dead))
+            OLDEST.labels(name).set(core.stats(name, time.time()).oldest_s)
+        GIVEN.inc(core.num_given)
+        SETTLED.inc(core.num_settled)
+        EXPIRED.inc(core.num_expired)
+        REFUSED.labels("give").inc(core.num_refused)
+        core.num_given = core.num_settled = core.num_expired = core.num_refused = 0
+
+
+def _bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig) -> None:
+    """Listen, on loopback unless the configuration allows more."""
+    if not config.allow_remote and not _is_local(address):
+        raise UserError(
+            f"broker address {address} is reachable from other machines: use tcp://127.0.0.1:PORT, "
+            "or set [broker] allow_remote = true on a network that no stranger can reach"
+        )
+    socket.setsockopt(zmq.MAXMSGSIZE, config.max_message_bytes)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.LINGER, 200)
+    socket.setsockopt(zmq.SNDHWM, 100_000)
+    socket.setsockopt(zmq.RCVHWM, 1_000)
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as error:
+        raise UserError(
+            f"broker address {address} cannot be opened ({error.strerror}): another run may use it; "
+            "set [run] broker to a free port"
+        ) from error
+
+
+def _is_local(address: str) -> bool:
+    parts = urlsplit(address)
+    if parts.scheme in ("ipc", "inproc"):
+        return True
+    try:
+        return ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"

@@ -173,6 +173,10 @@ class QueueClient:
         """Finish items without giving others."""
         await self.give(settles=leases, reason=reason)
 
+    def abandon(self, lease: int) -> None:
+        """Stop keeping a lease alive: the item returns to its queue, and to the dead letters after too many times."""
+        self.held.discard(lease)
+
     def _set_window(self, queue: str, window: int) -> None:
         self._windows[queue] = window
         self._say(Take(queue=queue, window=window))

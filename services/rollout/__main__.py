@@ -1,0 +1,60 @@
+"""`dapo rollout CONFIG`: sample groups with vLLM. The settings of vLLM are set here, before it is imported."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.client import connect
+from common.life import Process, serve
+from services.rollout.config import RolloutConfig
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+"""On a CPU: one thread a process (two processes that spin on the same cores stall each other), and no compiler needed."""
+ALWAYS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"}
+
+
+async def run(process: Process[RolloutConfig]) -> None:
+    """Start the engine, then serve until cancelled."""
+    _set_environment(process.run.model)
+    from services.rollout.service import Rollout
+    from services.rollout.template import Template
+    from services.rollout.vllm_engine import VllmEngine
+
+    template = Template.of_model(process.run.model)
+    engine = await VllmEngine.start(process.run, process.config, stop_token_ids=template.stop_token_ids)
+    try:
+        async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:
+            rollout = Rollout(
+                client=client,
+                engine=engine,
+                template=template,
+                history=process.history,
+                replica=process.name,
+                max_groups=process.config.max_groups,
+                max_prompt_tokens=process.run.max_prompt_tokens,
+            )
+            await rollout.run()
+    finally:
+        engine.close()
+
+
+def _set_environment(model: str) -> None:
+    gpu = Path("/dev/nvidiactl").exists()
+    for key, value in (ALWAYS if gpu else ALWAYS | ENVIRONMENT).items():
+        os.environ.setdefault(key, value)
+    if Path(model).exists():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the rollout; returns the exit status."""
+    return serve("rollout", RolloutConfig, run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

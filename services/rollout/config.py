@@ -1,0 +1,40 @@
+"""Section [rollout]."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig:
+    """How groups are sampled."""
+
+    replicas: int = 1
+    """Rollout processes that `dapo run` starts."""
+    max_groups: int = 16
+    """Groups one replica samples at a time; the engine batches their samples continuously."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the engine's weights; auto: float32 on a CPU, bfloat16 on a GPU."""
+    max_num_seqs: int = 128
+    """Sequences in one engine step at most."""
+    kv_cache_gib: float = 0.25
+    """Memory for keys and values on a CPU; a GPU uses `gpu_memory_utilization`."""
+    gpu_memory_utilization: float = 0.9
+    """Share of the GPU's memory that the engine may use."""
+    tensor_parallel_size: int = 1
+    """GPUs of one replica."""
+    enforce_eager: bool = False
+    """Whether to do without CUDA graphs and torch.compile; always so on a CPU."""
+    metrics_port: int = 9160
+    """Port of /metrics of replica 0, the next replicas count up; 0: any free port, -1: none."""
+    metrics_host: str = "127.0.0.1"
+    """Address that /metrics is bound to."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        for key in ("replicas", "max_groups", "max_num_seqs", "tensor_parallel_size"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"`{key}` must be at least 1")
+        if self.kv_cache_gib <= 0:
+            raise ValueError("`kv_cache_gib` must be above 0")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ValueError("`gpu_memory_utilization` must be above 0 and at most 1")

@@ -1,0 +1,169 @@
+"""Prompts to groups, for ever, while new policy versions are loaded under the requests in flight.
+
+    policy register -> follow_policy -> engine.load
+    prompts         -> take_prompts  -> engine.generate -> groups
+
+A prompt issued under version s starts only when s or a newer version is loaded; the samples say themselves which
+versions wrote them.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from prometheus_client import Counter, Gauge
+
+from common.client import Delivery, Inbox, Item, QueueClient, Watched
+from common.codec import Arrays, decode, encode
+from common.errors import RefusedError, WireError
+from common.history import History
+from common.messages import GROUPS, POLICY, PROMPTS, Group, Policy, Prompt, Sample, Span
+from common.stages import Stage
+from services.rollout.engine import Completion, Engine, EngineError, LoadRefusedError, Request
+from services.rollout.template import Template
+
+log = logging.getLogger(__name__)
+
+TOKENS = Counter("dapo_rollout_tokens_total", "Response tokens sampled.")
+SAMPLES = Counter("dapo_rollout_samples_total", "Responses sampled, by how they ended.", ["finish"])
+VERSION = Gauge("dapo_policy_version", "Policy version in use.", ["role"])
+FAILED = Counter("dapo_rollout_failures_total", "Groups or versions that failed.", ["kind"])
+
+
+class Rollout:
+    """One replica: an engine, a tokenizer and a place in the queues."""
+
+    def __init__(
+        self, *, client: QueueClient, engine: Engine, template: Template, history: History,
+        replica: str, max_groups: int, max_prompt_tokens: int,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._engine = engine
+        self._template = template
+        self._history = history
+        self._replica = replica
+        self._max_groups = max_groups
+        self._max_prompt_tokens = max_prompt_tokens
+        self._stage = Stage("rollout")
+        self._loaded = -1
+        self._news = asyncio.Condition()
+
+    async def run(self) -> None:
+        """Both loops, for ever. A version is loaded before the first prompt is asked for."""
+        policy = self._client.watch(POLICY)
+        await self._load_next(policy)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_policy(policy))
+            tasks.create_task(self._take_prompts(self._client.take(PROMPTS, window=self._max_groups)))
+
+    async def _follow_policy(self, policy: Watched) -> None:
+        """Policy register -> engine, for ever. Waits for the learner to publish."""
+        while True:
+            await self._load_next(policy)
+
+    async def _load_next(self, policy: Watched) -> None:
+        """Wait for news of the register and load the version it names."""
+        register = await policy.changed()
+        if register.version == 0:
+            return
+        newest = decode(Policy, [register.value])
+        if newest.version <= self._loaded:
+            return
+        try:
+            await self._engine.load(newest.version, Path(newest.path))
+        except LoadRefusedError as error:
+            FAILED.labels("load").inc()
+            log.error("version refused", extra={"version": newest.version, "cause": str(error)})
+            return
+        async with self._news:
+            self._loaded = newest.version
+            self._news.notify_all()
+        VERSION.labels("rollout").set(newest.version)
+        self._history.append("loaded", version=newest.version, digest=newest.digest)
+
+    async def _take_prompts(self, inbox: Inbox) -> None:
+        """Prompts -> groups, for ever. Waits for the filter; the window bounds the groups in flight."""
+        async with asyncio.TaskGroup() as tasks:
+            in_flight: set[asyncio.Task[None]] = set()
+            while True:
+                with self._stage.busy() if in_flight else self._stage.starved():
+                    item = await inbox.get()
+                task = tasks.create_task(self._answer(item))
+                in_flight.add(task)
+                task.add_done_callback(in_flight.discard)
+
+    async def _answer(self, item: Delivery) -> None:
+        """One prompt to one group; what fails is left to the lease and tried again, here or elsewhere."""
+        try:
+            prompt = decode(Prompt, item.frames)
+            group, arrays = await self._sample(prompt)
+        except (EngineError, WireError) as error:
+            FAILED.labels("group").inc()
+            log.error("group failed", extra={"group": item.id, "cause": str(error)})
+            self._client.abandon(item.lease)
+            return
+        spans = [[[span.version, span.start, span.end] for span in sample.spans] for sample in group.samples]
+        self._history.append("sampled", id=prompt.id, spans=spans)
+        try:
+            await self._client.give(
+                Item(GROUPS, prompt.id, encode(group, arrays)), settles=[item.lease], reason="sampled"
+            )
+        except RefusedError as error:
+            FAILED.labels("refused").inc()
+            log.warning("group refused", extra={"group": item.id, "cause": str(error)})
+
+    async def _sample(self, prompt: Prompt) -> tuple[Group, Arrays]:
+        async with self._news:
+            await self._news.wait_for(lambda: self._loaded >= prompt.min_version)
+        prompt_ids = self._template.prompt_ids(prompt.chat)
+        start = time.monotonic()
+        completions = await self._complete(prompt, prompt_ids)
+        group = Group(
+            prompt=prompt,
+            samples=[self._as_sample(completion) for completion in completions],
+            replica=self._replica,
+            seconds=time.monotonic() - start,
+        )
+        for completion in completions:
+            TOKENS.inc(len(completion.token_ids))
+            SAMPLES.labels(completion.finish).inc()
+        return group, as_arrays(prompt_ids, completions)
+
+    async def _complete(self, prompt: Prompt, prompt_ids: Sequence[int]) -> list[Completion]:
+        """Ask the engine; an overlong prompt never reaches it and gets empty answers, so that it is accounted for."""
+        sampling = prompt.sampling
+        if len(prompt_ids) > self._max_prompt_tokens:
+            FAILED.labels("prompt_too_long").inc()
+            log.warning("prompt too long", extra={"group": prompt.id, "tokens": len(prompt_ids)})
+            span = Span(version=self._loaded, start=0, end=0)
+            return [Completion(token_ids=[], logprobs=[], finish="length", spans=[span])] * sampling.n
+        return await self._engine.generate(
+            Request(
+                id=f"{prompt.id}#{time.monotonic_ns()}",
+                prompt_ids=prompt_ids,
+                n=sampling.n,
+                temperature=sampling.temperature,
+                max_tokens=sampling.max_tokens,
+                seed=sampling.seed,
+            )
+        )
+
+    def _as_sample(self, completion: Completion) -> Sample:
+        return Sample(
+            num_tokens=len(completion.token_ids),
+            finish=completion.finish,
+            spans=list(completion.spans),
+            text=self._template.text(completion.token_ids),
+        )
+
+
+def as_arrays(prompt_ids: Sequence[int], completions: Sequence[Completion]) -> Arrays:
+    """The arrays of a group, its samples one after the other."""
+    return Arrays(
+        np.asarray(prompt_ids, dtype=np.int32),
+        np.asarray([token for c in completions for token in c.token_ids], dtype=np.int32),
+        np.asarray([logprob for c in completions for logprob in c.logprobs], dtype=np.float32),
+    )

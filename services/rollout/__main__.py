@@ -14,7 +14,7 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
-"""On a CPU: one thread a process (two processes that spin on the same cores stall each other), and no compiler needed."""
+"""On a CPU: one thread a process, since processes that spin on the same cores stall each other; and no compiler."""
 ALWAYS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"}
 
 

@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """One sample: T token ids with the log-probability each was sampled with (after temperature), stop token included."""
+    """One sample: T token ids, stop token included, with the log-probability of each after temperature."""
 
     token_ids: Sequence[int]
     logprobs: Sequence[float]

@@ -66,14 +66,11 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = None
-        async for output in self._engine.generate(
-            {"prompt_token_ids": list(request.prompt_ids)}, parameters, request.id
-        ):
-            pass
-        if output is None or len(output.outputs) != request.n:
+        prompt = {"prompt_token_ids": list(request.prompt_ids)}
+        outputs = [output async for output in self._engine.generate(prompt, parameters, request.id)]
+        if not outputs or len(outputs[-1].outputs) != request.n:
             raise EngineError(f"group {request.id}: the engine returned no complete output")
-        return [completion(request.id, output.outputs[i]) for i in range(request.n)]
+        return [completion(request.id, output) for output in outputs[-1].outputs]
 
     async def load(self, version: int, folder: Path) -> None:
         """Switch to a published version between two decode steps; raises `LoadRefusedError` and changes nothing."""

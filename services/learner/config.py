@@ -1,0 +1,81 @@
+"""Section [learner]."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig:
+    """How the policy is trained. The defaults are the recipe of the DAPO paper (arXiv 2503.14476, section 4.1)."""
+
+    lr: float = 1e-6
+    """Learning rate after warm-up; constant."""
+    warmup_steps: int = 20
+    """Optimizer steps of linear warm-up."""
+    weight_decay: float = 0.1
+    """Decoupled weight decay of AdamW."""
+    beta1: float = 0.9
+    """Decay of AdamW's first moment."""
+    beta2: float = 0.999
+    """Decay of AdamW's second moment."""
+    max_grad_norm: float = 1.0
+    """Norm to which gradients are clipped."""
+    updates_per_batch: int = 1
+    """Optimizer steps per batch, over disjoint mini-batches of groups."""
+    eps_low: float = 0.2
+    """Lower clip: ratios below 1 - eps_low gain nothing."""
+    eps_high: float = 0.28
+    """Upper clip (clip-higher): ratios above 1 + eps_high gain nothing."""
+    dual_clip: float = 10.0
+    """c: bound of the loss of a token with negative advantage, at c times the advantage; 0: off."""
+    correction: Literal["tis", "icepop", "geometric", "none"] = "tis"
+    """Weight that corrects the difference between the engine's policy and the proximal policy."""
+    tis_cap: float = 2.0
+    """C: cap of the truncated importance weight."""
+    proximal: Literal["auto", "current", "recompute", "behaviour"] = "auto"
+    """Proximal policy; auto: `current` for one optimizer step per batch, else `recompute`."""
+    advantage: Literal["std", "mean", "leave_one_out"] = "std"
+    """Rewards of a group: centred and divided by their deviation, only centred, or compared with the others."""
+    overlong_filter: bool = False
+    """Whether the tokens of truncated samples are left out of the loss (they stay in the group's statistics)."""
+    micro_batch_tokens: int = 16384
+    """Padded tokens in one forward and backward pass at most; changes memory and speed, not the result."""
+    logprob_chunk: int = 2048
+    """Tokens whose logits are held at a time."""
+    checkpoint_every: int = 10
+    """Steps between checkpoints; batches since the last one are trained again after a crash."""
+    keep_checkpoints: int = 2
+    """Checkpoints kept."""
+    keep_versions: int = 3
+    """Published policy versions kept in the weight store."""
+    max_skips: int = 10
+    """Optimizer steps in a row that may be skipped for a loss or gradient that is not finite."""
+    contract_limit: float = 0.0
+    """Largest mean |difference| of engine and learner log-probabilities at start; 0: 1e-3 on a CPU, 0.05 on a GPU."""
+    threads: int = 1
+    """Torch threads on a CPU; a fixed number, so that a replay gives the same bits."""
+    metrics_port: int = 9130
+    """Port of /metrics; 0: any free port, -1: none."""
+    metrics_host: str = "127.0.0.1"
+    """Address that /metrics is bound to."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        if self.lr <= 0:
+            raise ValueError("`lr` must be above 0")
+        if self.dual_clip and self.dual_clip <= 1 + self.eps_high:
+            raise ValueError("`dual_clip` must exceed 1 + eps_high, or be 0")
+        for key in (
+            "updates_per_batch",
+            "micro_batch_tokens",
+            "logprob_chunk",
+            "checkpoint_every",
+            "keep_checkpoints",
+            "keep_versions",
+            "max_skips",
+            "threads",
+        ):
+            if getattr(self, key) < 1:
+                raise ValueError(f"`{key}` must be at least 1")
+        if self.proximal == "current" and self.updates_per_batch > 1:
+            raise ValueError("`proximal` must be recompute or behaviour when updates_per_batch is above 1")

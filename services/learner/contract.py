@@ -1,0 +1,74 @@
+"""The start-up contract: engine and learner agree on the log-probabilities of the same tokens, or nothing is trained.
+
+The layers of the contract, and how each is told apart: the temperature (the tokens agree at temperature 1, so the
+engine left it out), the template (the tokenizer renders the prompts otherwise), else the weights or the arithmetic.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from common.errors import UserError
+from common.messages import Batch
+from services.learner.config import LearnerConfig
+from services.learner.model import Policy
+from services.learner.packing import pack, split
+from services.learner.samples import TrainSample
+
+FLOAT32_LIMIT, BFLOAT16_LIMIT = 1e-3, 0.05
+
+
+class Contract:
+    """Checks once after every start, at the first step that has tokens of the current version."""
+
+    def __init__(self, *, policy: Policy, config: LearnerConfig, temperature: float, tokenizer: Any) -> None:
+        self._policy = policy
+        self._config = config
+        self._temperature = temperature
+        self._tokenizer = tokenizer
+        default = BFLOAT16_LIMIT if policy.device.type == "cuda" else FLOAT32_LIMIT
+        self._limit = config.contract_limit or default
+        self.kept = False
+        """Whether it was checked and held."""
+
+    def check_for(self, batch: Batch) -> Callable[[float, Sequence[TrainSample]], None] | None:
+        """The check of this batch's step, or None once it held."""
+        if self.kept:
+            return None
+
+        def check(difference: float, samples: Sequence[TrainSample]) -> None:
+            if not difference <= self._limit:
+                raise UserError(
+                    f"engine and learner disagree at step {batch.step}: the mean |difference| of log-probabilities "
+                    f"is {difference:.2g}, the limit is {self._limit:.2g}; {self._layer(batch, samples)}"
+                )
+            self.kept = True
+
+        return check
+
+    def _layer(self, batch: Batch, samples: Sequence[TrainSample]) -> str:
+        """Which layer of the contract differs, as the end of a sentence."""
+        if self._temperature != 1.0 and self._difference_at_one(batch.step, samples) <= self._limit:
+            return "they agree at temperature 1: the engine's log-probabilities leave the temperature out"
+        if not self._same_template(batch, samples):
+            return (
+                "the chat template of the learner's tokenizer renders the prompts otherwise: use the same model folder"
+            )
+        return "temperature and template agree, so the weights or the dtype differ: compare [run] model and the dtypes"
+
+    def _difference_at_one(self, step: int, samples: Sequence[TrainSample]) -> float:
+        part = pack(samples, split(samples, budget=self._config.micro_batch_tokens)[0], self._policy.device)
+        with torch.no_grad():
+            logp_N = self._policy.scores(part, temperature=1.0).logp_N
+        same_N = part.version_N == step
+        if not same_N.any():
+            return float("inf")
+        return float((logp_N - part.mu_logp_N).abs()[same_N].mean())
+
+    def _same_template(self, batch: Batch, samples: Sequence[TrainSample]) -> bool:
+        if self._tokenizer is None or self._tokenizer.chat_template is None:
+            return True
+        chat = [{"role": m.role, "content": m.content} for m in batch.groups[samples[0].group].group.prompt.chat]
+        text = self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        return list(self._tokenizer.encode(text, add_special_tokens=False)) == samples[0].prompt_P.tolist()

@@ -1,0 +1,92 @@
+"""AdamW with linear warm-up, gradient clipping, and no step for a gradient that is not finite.
+
+    lr(u) = lr * min(1, (u + 1) / warmup)        u = optimizer steps done
+
+The schedule is a function of u alone, so u is all of its state.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import DapoError
+from services.learner.config import LearnerConfig
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class TooManySkipsError(DapoError):
+    """`max_skips` optimizer steps in a row had a loss or gradient that was not finite."""
+
+
+class Update(NamedTuple):
+    """What one optimizer step did."""
+
+    grad_norm: float
+    lr: float
+    skipped: bool
+
+
+class Optimizer:
+    """AdamW over named parameters, with its counters."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter], config: LearnerConfig) -> None:
+        self._parameters = parameters
+        self._config = config
+        self._adamw = torch.optim.AdamW(
+            list(parameters.values()),
+            lr=config.lr,
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+            fused=next(iter(parameters.values())).is_cuda,
+        )
+        self.updates = 0
+        """u: optimizer steps done."""
+        self.skips = 0
+        self._skips_in_a_row = 0
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the last step."""
+        self._adamw.zero_grad(set_to_none=True)
+
+    def step(self) -> Update:
+        """Clip and apply the accumulated gradients, unless one is not finite; raises `TooManySkipsError`."""
+        lr = self._config.lr * min(1.0, (self.updates + 1) / max(1, self._config.warmup_steps))
+        norm = torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), self._config.max_grad_norm)
+        if not torch.isfinite(norm):
+            self._skip()
+            return Update(grad_norm=float("nan"), lr=lr, skipped=True)
+        for group in self._adamw.param_groups:
+            group["lr"] = lr
+        self._adamw.step()
+        self.updates += 1
+        self._skips_in_a_row = 0
+        return Update(grad_norm=float(norm), lr=lr, skipped=False)
+
+    def state(self) -> dict[str, Tensor]:
+        """The moments under `MOMENT/PARAMETER`; empty before the first step."""
+        return {
+            f"{moment}/{name}": self._adamw.state[parameter][moment]
+            for name, parameter in self._parameters.items()
+            for moment in MOMENTS
+            if parameter in self._adamw.state
+        }
+
+    def restore(self, tensors: dict[str, Tensor], *, updates: int, skips: int) -> None:
+        """Continue from a saved state."""
+        self.updates, self.skips = updates, skips
+        for name, parameter in self._parameters.items():
+            if f"{MOMENTS[0]}/{name}" in tensors:
+                moments = {moment: tensors[f"{moment}/{name}"].to(parameter.device) for moment in MOMENTS}
+                step = torch.tensor(float(updates), device=parameter.device if parameter.is_cuda else "cpu")
+                self._adamw.state[parameter] = {"step": step, **moments}
+
+    def _skip(self) -> None:
+        self.skips += 1
+        self._skips_in_a_row += 1
+        if self._skips_in_a_row >= self._config.max_skips:
+            raise TooManySkipsError(
+                f"{self._skips_in_a_row} optimizer steps in a row had a gradient that is not finite: "
+                "lower [learner] lr or look at the batches named in the log"
+            )

@@ -1,0 +1,119 @@
+"""Batches to policy versions, for ever; a batch is settled only when a checkpoint that contains its effect is complete.
+
+    batches -> decode -> train (thread) -> publish -> give feedback + policy -> [checkpoint -> settle]
+
+Waits for the filter to close a batch. Training runs in a thread, so heartbeats go on; the broker delivers batches in
+order, and again from the first unsettled one after a crash.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from prometheus_client import Counter
+
+from common import codec
+from common.client import Delivery, Inbox, Item, QueueClient
+from common.codec import encode
+from common.errors import DapoError, RefusedError
+from common.messages import BATCHES, FEEDBACK, POLICY, Policy
+from common.protocol import Register, Write
+from common.stages import Stage
+from services.learner.learner import Learner
+from services.learner.report import MetricsFile
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PHASE = Counter("dapo_learner_phase_seconds_total", "Seconds of the learner by phase.", ["phase"])
+TOKENS = Counter("dapo_learner_tokens_total", "Response tokens trained.")
+PREFETCH = 2
+"""Batches held beyond those that wait for a checkpoint: the one in training and the next."""
+
+
+class LearnerService:
+    """Joins a learner to the queues."""
+
+    def __init__(
+        self, *, client: QueueClient, learner: Learner, metrics: MetricsFile, steps: int, checkpoint_every: int
+    ) -> None:
+        self._client = client
+        self._learner = learner
+        self._metrics = metrics
+        self._steps = steps
+        self._checkpoint_every = checkpoint_every
+        self._stage = Stage("learner")
+        self._unsettled: list[int] = []
+        """Leases of batches trained since the last checkpoint."""
+
+    async def run(self) -> None:
+        """Announce the policy, then train for ever."""
+        await self._announce()
+        inbox = self._client.take(BATCHES, window=PREFETCH)
+        while True:
+            await self._next(inbox)
+
+    async def _announce(self) -> None:
+        """Publish the starting policy unless the register already names this or a later version."""
+        register = await self._client.watch(POLICY).changed()
+        if _version(register) < self._learner.step:
+            policy = await asyncio.to_thread(self._learner.publish)
+            await self._give(policy, register)
+
+    async def _next(self, inbox: Inbox) -> None:
+        """One batch, from waiting for it to its checkpoint."""
+        start = time.monotonic()
+        with self._stage.starved():
+            item = await inbox.get()
+        waited = time.monotonic() - start
+        PHASE.labels("wait").inc(waited)
+        batch, arrays = codec.decode_batch(item.frames)
+        if batch.step < self._learner.step:
+            await self._client.settle([item.lease], reason="already trained")
+            return
+        if batch.step > self._learner.step:
+            raise DapoError(f"batch {batch.step} was delivered, batch {self._learner.step} is next: one was lost")
+        with self._stage.busy():
+            metrics, feedback = await self._timed("train", self._learner.train, batch, arrays)
+            policy = await self._timed("publish", self._learner.publish)
+        with self._stage.blocked():
+            await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)), inbox)
+        TOKENS.inc(metrics["trained_tokens"])
+        self._metrics.append({"step": batch.step, "version": policy.version, "time": time.time(),
+                              "wait_seconds": waited, **metrics})  # fmt: skip
+
+    async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item, inbox: Inbox) -> None:
+        """Announce the version together with the feedback; checkpoint and settle when it is time."""
+        register = self._client.watch(POLICY).latest
+        assert register is not None
+        await self._give(policy, register, feedback)
+        self._unsettled.append(item.lease)
+        if self._learner.step % self._checkpoint_every == 0 or self._learner.step >= self._steps:
+            await self._timed("checkpoint", self._learner.save)
+            await self._client.settle(self._unsettled, reason="trained")
+            self._unsettled = []
+        inbox.resize(len(self._unsettled) + PREFETCH)
+
+    async def _give(self, policy: Policy, register: Register, *items: Item) -> None:
+        """Give, and write the register if that makes it grow. A retrained step gives the same ids: no effect."""
+        grows = _version(register) < policy.version
+        writes = [Write(register=POLICY, value=encode(policy)[0], expected=register.version)] if grows else []
+        try:
+            await self._client.give(*items, writes=writes)
+        except RefusedError as error:
+            raise DapoError(f"another learner announced a policy: {error}") from error
+
+    async def _timed(self, phase: str, call: Callable[..., T], *arguments: Any) -> T:
+        """Run a call of the learner in a thread and account for its seconds."""
+        start = time.monotonic()
+        result = await asyncio.to_thread(call, *arguments)
+        PHASE.labels(phase).inc(time.monotonic() - start)
+        return result
+
+
+def _version(register: Register) -> int:
+    """The policy version that the register names; -1 if none."""
+    return codec.decode(Policy, [register.value]).version if register.version else -1

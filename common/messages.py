@@ -20,6 +20,8 @@ Size = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 PROMPTS, GROUPS, SCORED, BATCHES, FEEDBACK = "prompts", "groups", "scored", "batches", "feedback"
 """The queues, in flow order."""
+VERIFIERS = ("math", "exact")
+"""The verifiers that a row may name; services/reward/verifiers.py has them."""
 POLICY, RUN = "policy", "run"
 """The registers: a `Policy` written by the learner, a `RunState` written by the filter."""
 

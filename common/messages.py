@@ -50,7 +50,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     temperature: float
     """0 is greedy (evaluation only)."""
     max_tokens: Size
-    seed: Annotated[int, Meta(ge=0, lt=2**63)]
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Prompt(Struct, frozen=True, kw_only=True, tag=True):

@@ -1,0 +1,48 @@
+"""`dapo reward CONFIG`: judge groups."""
+
+import sys
+from collections.abc import Sequence
+
+from common.client import connect
+from common.life import Process, serve
+from services.reward.config import RewardConfig
+
+
+async def run(process: Process[RewardConfig]) -> None:
+    """Start the verifier processes, then judge until cancelled."""
+    from services.reward.pool import open_pool
+    from services.reward.service import RewardService
+    from services.reward.shaping import Shaping
+
+    run, config = process.run, process.config
+    shaping = Shaping(
+        correct=config.reward_correct,
+        wrong=config.reward_wrong,
+        max_length=run.max_response_tokens,
+        buffer=config.overlong_buffer or max(1, run.max_response_tokens // 5),
+        factor=config.overlong_factor,
+    )
+    async with (
+        open_pool(
+            config.workers,
+            timeout_s=config.timeout_s,
+            memory_bytes=config.memory_mib << 20,
+            recycle_after=config.recycle_after,
+            queue_limit=4 * config.workers,
+        ) as pool,
+        connect(run.broker, process.name, heartbeat_s=run.heartbeat_s) as client,
+    ):
+        service = RewardService(
+            client=client, judge=pool, shaping=shaping, history=process.history,
+            max_groups=config.max_groups, retries=config.retries,
+        )  # fmt: skip
+        await service.run()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the reward service; returns the exit status."""
+    return serve("reward", RewardConfig, run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Section [reward]."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """How samples are judged and what a verdict pays."""
+
+    replicas: int = 1
+    """Reward processes that `dapo run` starts."""
+    workers: int = 2
+    """Verifier processes of one replica."""
+    timeout_s: float = 5.0
+    """Wall-clock limit of one verification; the worker that passes it is killed."""
+    memory_mib: int = 2048
+    """Address space of a worker beyond what it needs at start."""
+    recycle_after: int = 5000
+    """Verifications after which a worker is replaced."""
+    max_groups: int = 32
+    """Groups one replica judges at a time."""
+    retries: int = 3
+    """Further tries of a verification that ended in an error, with growing pauses."""
+    reward_correct: float = 1.0
+    """Task reward of a correct sample."""
+    reward_wrong: float = -1.0
+    """Task reward of a wrong sample."""
+    overlong_buffer: int | None = None
+    """Lcache: the soft overlong punishment grows over the last Lcache tokens before Lmax; default Lmax / 5."""
+    overlong_factor: float = 1.0
+    """Greatest punishment; 0: off."""
+    metrics_port: int = 9140
+    """Port of /metrics of replica 0, the next replicas count up; 0: any free port, -1: none."""
+    metrics_host: str = "127.0.0.1"
+    """Address that /metrics is bound to."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        for key in ("replicas", "workers", "memory_mib", "recycle_after", "max_groups"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"`{key}` must be at least 1")
+        if self.timeout_s <= 0:
+            raise ValueError("`timeout_s` must be above 0")
+        if self.overlong_buffer is not None and self.overlong_buffer < 1:
+            raise ValueError(
+                "`overlong_buffer` must be at least 1; to switch the punishment off set overlong_factor = 0"
+            )

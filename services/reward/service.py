@@ -1,0 +1,105 @@
+"""Groups to scored groups, for ever.
+
+    groups -> decode -> judge every sample in the pool -> terms -> scored
+
+Waits for rollouts; unblocked by a group, or by room in the pool. The frames of a group pass through unchanged. A group
+that does not decode is left unsettled: its lease lapses and, after the broker's limit, it becomes a dead letter that is
+shown and counted.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from prometheus_client import Counter
+
+from common.client import Delivery, Inbox, Item, QueueClient
+from common.codec import decode_group, encode
+from common.errors import RefusedError, WireError
+from common.history import History
+from common.messages import GROUPS, SCORED, Group, Scored, Task, Verdict
+from common.stages import Stage
+from services.reward.shaping import Shaping
+
+log = logging.getLogger(__name__)
+
+GROUPS_SCORED = Counter("dapo_reward_groups_total", "Groups scored.")
+RETRIES = Counter("dapo_reward_retries_total", "Verifications tried again after an error.")
+MALFORMED = Counter("dapo_reward_malformed_total", "Groups that do not decode.")
+BACK_OFF_S = 0.5
+FINAL_ERRORS = ("bad_gold", "unknown verifier")
+"""Reasons of errors that trying again cannot mend."""
+
+
+class Judge(Protocol):
+    """What the service needs of a pool."""
+
+    async def judge(self, output: str, task: Task) -> Verdict:
+        """The verdict of one output."""
+
+
+class RewardService:
+    """Joins a pool of verifiers to the queues."""
+
+    def __init__(
+        self, *, client: QueueClient, judge: Judge, shaping: Shaping, history: History, max_groups: int, retries: int
+    ) -> None:
+        self._client = client
+        self._judge = judge
+        self._shaping = shaping
+        self._history = history
+        self._max_groups = max_groups
+        self._retries = retries
+        self._stage = Stage("reward")
+
+    async def run(self) -> None:
+        """Groups -> scored, for ever; each group is a task of its own."""
+        inbox = self._client.take(GROUPS, window=self._max_groups)
+        async with asyncio.TaskGroup() as tasks:
+            in_work: set[asyncio.Task[None]] = set()
+            while True:
+                item = await self._next(inbox, busy=bool(in_work))
+                task = tasks.create_task(self._score(item))
+                in_work.add(task)
+                task.add_done_callback(in_work.discard)
+
+    async def _next(self, inbox: Inbox, *, busy: bool) -> Delivery:
+        with self._stage.busy() if busy else self._stage.starved():
+            return await inbox.get()
+
+    async def _score(self, item: Delivery) -> None:
+        """One group, from its frames to its hand-over."""
+        try:
+            group, _ = decode_group(item.frames)
+        except WireError as error:
+            MALFORMED.inc()
+            log.error("group does not decode", extra={"group": item.id, "cause": str(error)})
+            self._client.abandon(item.lease)
+            return
+        scored = await self._judged(group)
+        counts = {kind: sum(v.verdict == kind for v in scored.verdicts) for kind in ("correct", "wrong", "error")}
+        self._history.append("scored", id=group.prompt.id, **counts)
+        try:
+            frames = [encode(scored)[0], *item.frames[1:]]
+            await self._client.give(Item(SCORED, group.prompt.id, frames), settles=[item.lease], reason="scored")
+        except RefusedError as error:
+            log.warning("scored group refused", extra={"group": item.id, "cause": str(error)})
+            return
+        GROUPS_SCORED.inc()
+
+    async def _judged(self, group: Group) -> Scored:
+        task = group.prompt.task
+        verdicts = await asyncio.gather(*(self._verdict(sample.text, task) for sample in group.samples))
+        terms = [self._shaping.terms(v, s) for v, s in zip(verdicts, group.samples, strict=True)]
+        return Scored(group=group, verdicts=list(verdicts), terms=terms)
+
+    async def _verdict(self, output: str, task: Task) -> Verdict:
+        """The verdict of one sample; errors of the infrastructure are tried again, with growing pauses."""
+        verdict = await self._judge.judge(output, task)
+        for attempt in range(self._retries):
+            if verdict.verdict != "error" or verdict.reason.startswith(FINAL_ERRORS):
+                break
+            RETRIES.inc()
+            await asyncio.sleep(BACK_OFF_S * 2**attempt)
+            verdict = await self._judge.judge(output, task)
+        return verdict

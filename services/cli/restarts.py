@@ -14,7 +14,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
 class Deaths:
     """The deaths of one service since the last step of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_wait_s: float = FIRST_WAIT_S) -> None:
+        self._first_wait_s = first_wait_s
         self._at: deque[float] = deque(maxlen=LIMIT)
         self._step = -1
 
@@ -33,4 +34,4 @@ class Deaths:
     @property
     def wait_s(self) -> float:
         """Seconds until the next start."""
-        return min(FIRST_WAIT_S * 2.0 ** (len(self._at) - 1), LONGEST_WAIT_S) if self._at else 0.0
+        return min(self._first_wait_s * 2.0 ** (len(self._at) - 1), LONGEST_WAIT_S) if self._at else 0.0

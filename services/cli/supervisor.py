@@ -16,7 +16,7 @@ from common.errors import USER_ERROR_EXIT_STATUS
 from common.history import History
 from services.cli.board import Board, Outcome
 from services.cli.children import Child, Spec, sentence
-from services.cli.restarts import LIMIT, Deaths
+from services.cli.restarts import FIRST_WAIT_S, LIMIT, Deaths
 
 GRACE_S = 20.0
 """Between SIGTERM and SIGKILL: the learner finishes the step or the checkpoint that it is writing."""
@@ -28,13 +28,15 @@ class Supervisor:
     """Runs once."""
 
     def __init__(
-        self, *, specs: Sequence[Spec], steps: int, history: History, board: Board, grace_s: float = GRACE_S
-    ) -> None:
+        self, *, specs: Sequence[Spec], steps: int, history: History, board: Board,
+        grace_s: float = GRACE_S, first_wait_s: float = FIRST_WAIT_S,
+    ) -> None:  # fmt: skip
         self._specs = specs
         self._steps = steps
         self._history = history
         self._board = board
         self._grace_s = grace_s
+        self._first_wait_s = first_wait_s
         self._children: dict[str, Child] = {}
 
     async def run(self, watch: Awaitable[Outcome]) -> Outcome:
@@ -53,7 +55,7 @@ class Supervisor:
 
     async def _keep(self, spec: Spec) -> Outcome:
         """Start -> die -> start, for ever; returns when starting it again would not help."""
-        deaths = Deaths()
+        deaths = Deaths(self._first_wait_s)
         while True:
             child = self._children[spec.name] = await Child.start(spec)
             self._history.append("started", name=spec.name, pid=child.process.pid)

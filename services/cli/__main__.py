@@ -1,0 +1,60 @@
+"""`dapo VERB ...`: an index. A verb's module is imported when the verb is typed, so `dapo --help` answers at once."""
+
+import argparse
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+VERBS = {
+    "demo": ("services.cli.demonstration", "build a tiny model and its data, train it here, end with a verdict"),
+    "run": ("services.cli.run", "all services of a configuration on this machine, supervised, until done"),
+    "broker": ("services.broker.__main__", "one service: the durable queues between the others"),
+    "rollout": ("services.rollout.__main__", "one service: prompts to groups of samples, with vLLM"),
+    "reward": ("services.reward.__main__", "one service: groups to verdicts and rewards"),
+    "filter": ("services.filter.__main__", "one service: gives prompts, closes batches"),
+    "learner": ("services.learner.__main__", "one service: batches to policy versions"),
+    "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
+    "verify": ("services.reward.offline", "judge a JSONL file of answers: one verdict a line, a summary last"),
+    "data check": ("services.filter.check", "rows, duplicates and refusals of a data file, with row numbers"),
+}
+"""Verb -> module whose `main(argv)` carries it out, and one line of help."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one verb; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for length in (2, 1):
+        verb = " ".join(words[:length])
+        if len(words) >= length and verb in VERBS:
+            return int(importlib.import_module(VERBS[verb][0]).main(words[length:]))
+    parser = _parser()
+    if not words:
+        parser.print_help()
+        return 2
+    parser.parse_known_args(words[:1])
+    print(f"dapo: unknown verb `{words[0]}`{_nearest(words)}; `dapo --help` lists them", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {text}" for verb, (_, text) in VERBS.items()]
+    return argparse.ArgumentParser(
+        prog="dapo",
+        usage="dapo VERB [argument ...]     (`dapo VERB --help` explains one)",
+        description="Trains language models on verifiable rewards with DAPO, as a pipeline of processes.",
+        epilog="\n".join(["verbs:", *lines]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _nearest(words: Sequence[str]) -> str:
+    close = difflib.get_close_matches(" ".join(words[:2]), VERBS, n=1) or difflib.get_close_matches(
+        words[0], VERBS, n=1
+    )
+    return f", did you mean `{close[0]}`?" if close else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

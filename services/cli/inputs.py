@@ -1,0 +1,34 @@
+"""Whether what a run reads is there: the model and the data, asked before anything is started."""
+
+import re
+from pathlib import Path
+
+from common.config import RunConfig
+from common.errors import UserError
+from services.filter.config import FilterConfig
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def check_model(run: RunConfig) -> None:
+    """Raise `UserError` unless the model is a model folder or can be a name on the Hugging Face hub."""
+    path = Path(run.model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise UserError(f"model folder {run.model} has no config.json: give a Hugging Face folder in [run] model")
+    elif not looks_like_hub_name(run.model):
+        raise UserError(f"model folder {run.model} does not exist: give a Hugging Face folder or name in [run] model")
+
+
+def looks_like_hub_name(model: str) -> bool:
+    """`OWNER/NAME` or `NAME`, and not the path of something beside an existing folder."""
+    parent = Path(model).parent
+    is_local = parent != Path() and parent.exists()
+    return bool(HUB_NAME.fullmatch(model)) and not is_local
+
+
+def check_data(config: FilterConfig) -> None:
+    """Read the data as the filter will; raises `UserError` with file, row and reason."""
+    from services.filter.dataset import training_rows
+
+    training_rows(config)

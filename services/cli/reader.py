@@ -1,0 +1,74 @@
+"""Reads snapshots of a run from its files and the /metrics of its services, and keeps the totals of its stages."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.cli.ports import Endpoint
+from services.cli.scrape import Number, scrape
+from services.cli.shares import SECONDS, Growth, Seconds, add
+from services.cli.snapshot import Snapshot, read_rows
+
+STAGES_FILE = "stages.json"
+"""The seconds every stage has spent busy, starved and blocked since the run was started or resumed."""
+TOKENS = {"sampled": "dapo_rollout_tokens_total", "trained": "dapo_learner_tokens_total"}
+WINDOW = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """What happened between two reads."""
+
+    seconds: float
+    tokens: dict[str, float]
+    stages: list[Number]
+
+
+class Reader:
+    """Of one run."""
+
+    def __init__(self, run_folder: Path, steps: int, endpoints: Sequence[Endpoint]) -> None:
+        self._folder = run_folder
+        self._steps = steps
+        self._endpoints = endpoints
+        self._growth = Growth()
+        self._window: deque[Interval] = deque(maxlen=WINDOW)
+        self._total: Seconds = {}
+        self._read_at = time.monotonic()
+
+    def read(self) -> Snapshot:
+        """The run now; rates and shares are of the last `WINDOW` reads."""
+        numbers = scrape(self._endpoints)
+        before, self._read_at = self._read_at, time.monotonic()
+        tokens = {
+            name: sum(number.value for number in self._growth.since_last(numbers, metric))
+            for name, metric in TOKENS.items()
+        }
+        stages = self._growth.since_last(numbers, SECONDS)
+        self._window.append(Interval(seconds=self._read_at - before, tokens=tokens, stages=stages))
+        self._keep_total(stages)
+        return Snapshot(
+            steps=self._steps,
+            rows=read_rows(self._folder / "metrics.jsonl", tail=True),
+            evals=read_rows(self._folder / "evals.jsonl"),
+            numbers=numbers,
+            seconds=self._stage_seconds(),
+            tokens_per_s=self._rates(),
+        )
+
+    def _keep_total(self, stages: list[Number]) -> None:
+        add(self._total, stages)
+        (self._folder / STAGES_FILE).write_text(json.dumps(self._total), encoding="utf-8")
+
+    def _stage_seconds(self) -> Seconds:
+        seconds: Seconds = {}
+        for interval in self._window:
+            add(seconds, interval.stages)
+        return seconds
+
+    def _rates(self) -> dict[str, float]:
+        whole = sum(interval.seconds for interval in self._window)
+        return {name: sum(interval.tokens[name] for interval in self._window) / whole for name in TOKENS}

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for length in (2, 1):
         verb = " ".join(words[:length])
         if len(words) >= length and verb in VERBS:
-            return int(importlib.import_module(VERBS[verb][0]).main(words[length:]))
+            return _carry_out(verb, words[length:])
     parser = _parser()
     if not words:
         parser.print_help()
@@ -35,6 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.parse_known_args(words[:1])
     print(f"dapo: unknown verb `{words[0]}`{_nearest(words)}; `dapo --help` lists them", file=sys.stderr)
     return 2
+
+
+def _carry_out(verb: str, words: Sequence[str]) -> int:
+    try:
+        return int(importlib.import_module(VERBS[verb][0]).main(words))
+    except KeyboardInterrupt:
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,10 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _nearest(words: Sequence[str]) -> str:
-    close = difflib.get_close_matches(" ".join(words[:2]), VERBS, n=1) or difflib.get_close_matches(
-        words[0], VERBS, n=1
-    )
-    return f", did you mean `{close[0]}`?" if close else ""
+    near = [difflib.get_close_matches(" ".join(words[:length]), VERBS, n=1) for length in (2, 1)]
+    return f", did you mean `{(near[0] or near[1])[0]}`?" if any(near) else ""
 
 
 if __name__ == "__main__":

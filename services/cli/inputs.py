@@ -1,13 +1,31 @@
-"""Whether what a run reads is there: the model and the data, asked before anything is started."""
+"""Whether what a run reads is there: the model and the data, asked before anything is started.
+
+What the shipped configurations name under cache/ is made here if it is missing.
+"""
 
 import re
 from pathlib import Path
 
+from rich.console import Console
+
 from common.config import RunConfig
 from common.errors import UserError
+from services.cli import progress
 from services.filter.config import FilterConfig
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def prepare(run: RunConfig, data: FilterConfig, console: Console) -> None:
+    """Make the demo's model and problems if the run names them and they are not there."""
+    from services.cli.demo.prepare import HELD_OUT, MODEL, TRAIN, prepare_demo
+
+    named = [Path(name) for name in (run.model, data.data, data.eval_data) if name]
+    missing = [path for path in named if path.name in (MODEL, TRAIN, HELD_OUT) and not path.exists()]
+    if missing:
+        with progress.shown(console) as report:
+            # One seed for all: the cached model must not depend on which run happened to come first.
+            prepare_demo(missing[0].parent, seed=0, progress=report)
 
 
 def check_model(run: RunConfig) -> None:

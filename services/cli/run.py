@@ -12,6 +12,8 @@ import sys
 import uuid
 from collections.abc import Sequence
 
+from rich.console import Console
+
 from common import config
 from common.config import RunConfig, Tree
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
@@ -52,6 +54,7 @@ def run(tree: Tree, *, resume: bool = False, fresh: bool = False) -> Outcome:
     """Check everything, then supervise; raises `UserError` for a mistake found before anything is started."""
     sections = read_sections(tree)
     settings: RunConfig = sections["run"]
+    inputs.prepare(settings, sections["filter"], Console())
     inputs.check_model(settings)
     inputs.check_data(sections["filter"])
     with folder.claimed(settings.path):

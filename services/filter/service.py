@@ -70,7 +70,8 @@ class FilterService:
     async def _collect(self, inbox: Inbox) -> None:
         """Deliveries -> the list that the next decision takes."""
         while True:
-            self._waiting.append(await inbox.get())
+            item = await inbox.get()  # not inside append(): the list is exchanged while this waits
+            self._waiting.append(item)
             self._news.set()
 
     async def _follow(self, queue: str, watched: Watched) -> None:

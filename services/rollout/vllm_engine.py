@@ -128,7 +128,14 @@ def engine_arguments(run: RunConfig, config: RolloutConfig) -> dict[str, Any]:
         "worker_extension_cls": "services.rollout.transfer.WorkerExtension",
     }
     if current_platform.is_cpu():
-        return arguments | {"enforce_eager": True, "kv_cache_memory_bytes": int(config.kv_cache_gib * 2**30)}
+        # A prompt must not be prefilled in parts here: vLLM 0.32 then takes a random number back from the request's
+        # generator, which a CPU generator cannot do, and the engine dies ("CPU Generator does not use offset").
+        return arguments | {
+            "enforce_eager": True,
+            "kv_cache_memory_bytes": int(config.kv_cache_gib * 2**30),
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(4096, arguments["max_model_len"]),
+        }
     return arguments | {
         "enforce_eager": config.enforce_eager,
         "gpu_memory_utilization": config.gpu_memory_utilization,

@@ -1,0 +1,68 @@
+"""A tiny random Qwen2 and samples for it; shared by the learner's tests."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from services.learner.model import Policy
+from services.learner.packing import pack
+from services.learner.samples import TrainSample
+
+VOCABULARY = 64
+
+
+def tiny_policy(
+    *, dtype: torch.dtype = torch.float32, temperature: float = 1.0, chunk: int = 7, seed: int = 0
+) -> Policy:
+    """Two layers, 64 tokens, tied head."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)  # far enough from uniform that errors show
+    return Policy(model, temperature=temperature, chunk=chunk)
+
+
+def make_samples(
+    lengths: Sequence[int], *, seed: int = 0, group_size: int = 4, version: int = 0
+) -> list[TrainSample]:
+    """Samples of the given response lengths with advantages that sum to zero in each group."""
+    rng = np.random.default_rng(seed)
+    samples = []
+    for place, length in enumerate(lengths):
+        sign = 1.0 if place % 2 == 0 else -1.0
+        samples.append(
+            TrainSample(
+                group=place // group_size,
+                prompt_P=rng.integers(3, VOCABULARY, size=2 + place % 5).astype(np.int32),
+                response_T=rng.integers(3, VOCABULARY, size=length).astype(np.int32),
+                mu_logp_T=(-4.0 + rng.normal(size=length)).astype(np.float32),
+                version_T=np.full(length, version),
+                mask_T=np.ones(length, dtype=bool),
+                advantage=sign,
+            )
+        )
+    return samples
+
+
+def current_logps(policy: Policy, samples: Sequence[TrainSample]) -> list[np.ndarray]:
+    """The policy's own log-probabilities, sample by sample."""
+    with torch.no_grad():
+        return [policy.scores(pack(samples, [place], policy.device)).logp_N.numpy() for place in range(len(samples))]
+
+
+def gradients(policy: Policy) -> torch.Tensor:
+    """All gradients as one vector."""
+    return torch.cat([p.grad.reshape(-1) for p in policy.named_parameters().values() if p.grad is not None])
+
+
+def parameters(policy: Policy) -> torch.Tensor:
+    """All weights as one vector."""
+    return torch.cat([p.detach().reshape(-1).clone() for p in policy.named_parameters().values()])

@@ -13,7 +13,9 @@ def test_help_answers_within_half_a_second_and_names_every_verb() -> None:
     times = []
     for _ in range(3):
         start = time.monotonic()
-        answer = subprocess.run([sys.executable, "-m", "services.cli", "--help"], capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            [sys.executable, "-m", "services.cli", "--help"], capture_output=True, text=True, check=False
+        )
         times.append(time.monotonic() - start)
     assert answer.returncode == 0
     # The fastest of three: the machine may be busy with something else.

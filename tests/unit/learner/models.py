@@ -30,9 +30,7 @@ def tiny_policy(
     return Policy(model, temperature=temperature, chunk=chunk)
 
 
-def make_samples(
-    lengths: Sequence[int], *, seed: int = 0, group_size: int = 4, version: int = 0
-) -> list[TrainSample]:
+def make_samples(lengths: Sequence[int], *, seed: int = 0, group_size: int = 4, version: int = 0) -> list[TrainSample]:
     """Samples of the given response lengths with advantages that sum to zero in each group."""
     rng = np.random.default_rng(seed)
     samples = []

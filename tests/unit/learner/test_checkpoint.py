@@ -55,8 +55,8 @@ def test_a_kill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(
     checkpoint.save(tmp_path, state(1), keep=1)
     left = survived
 
-    def counted(function):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def call(*args, **kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003, ANN202
+    def counted(function):  # type: ignore[no-untyped-def]
+        def call(*args, **kwargs):  # type: ignore[no-untyped-def]
             nonlocal left
             if left == 0:
                 raise Killed

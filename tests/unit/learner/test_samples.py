@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from common.codec import Arrays
-from common.messages import Batch, Group, Prompt, Sample, Sampling, Scored, Span, Task, Verdict
-from common.messages import ChatMessage
+from common.messages import Batch, ChatMessage, Group, Prompt, Sample, Sampling, Scored, Span, Task, Verdict
 from services.learner.report import batch_metrics
 from services.learner.samples import StaleTokenError, TrainSample, train_samples
 

@@ -22,7 +22,7 @@ class CapturingOptimizer(Optimizer):
 
     captured: torch.Tensor
 
-    def step(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    def step(self):  # type: ignore[no-untyped-def]
         self.captured = torch.cat([p.grad.reshape(-1).clone() for p in self._parameters.values()])
         return super().step()
 

@@ -62,7 +62,7 @@ def conclude(folder: Path, *, wall_s: float, console: Console) -> int:
     console.print(summary.table(result))
     reached = bool(result.evals) and result.evals[-1]["accuracy"] >= TARGET
     console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
-    console.print(_verdict(reached=reached, audited=report["ok"]), soft_wrap=True)
+    console.print(_verdict(reached=reached, audited=report["ok"]), highlight=False, soft_wrap=True)
     return 0 if reached and report["ok"] else 1
 
 

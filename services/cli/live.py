@@ -21,6 +21,8 @@ from services.cli.reader import Reader
 from services.cli.snapshot import Snapshot
 
 TERMINAL_EVERY_S, LOG_EVERY_S = 1.0, 5.0
+QUIET_S = 30.0
+"""A log gets a line when a step was made, or after this long."""
 
 
 class Live:
@@ -36,6 +38,7 @@ class Live:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="live view", daemon=True)
         self._started = time.monotonic()
+        self._logged_step, self._logged_at = -1, self._started
 
     def __enter__(self) -> None:
         """Start the thread."""
@@ -60,9 +63,7 @@ class Live:
     def _shown(self) -> Iterator[Callable[[Snapshot], None]]:
         """How a snapshot is shown here."""
         if not self._console.is_terminal:
-            yield lambda snapshot: self._console.print(
-                view.line(snapshot, self._board.restarts), highlight=False, soft_wrap=True
-            )
+            yield self._log
             return
         with Screen(console=self._console, auto_refresh=False) as screen:
             yield lambda snapshot: screen.update(
@@ -71,6 +72,13 @@ class Live:
                 ),
                 refresh=True,
             )
+
+    def _log(self, snapshot: Snapshot) -> None:
+        """One line, unless nothing has happened since the last."""
+        now = time.monotonic()
+        if snapshot.step != self._logged_step or now - self._logged_at >= QUIET_S:
+            self._logged_step, self._logged_at = snapshot.step, now
+            self._console.print(view.line(snapshot, self._board.restarts), highlight=False, soft_wrap=True)
 
     def _print_notes(self) -> None:
         while True:

@@ -53,8 +53,7 @@ def _accuracy(axis: Any, summary: Summary, target: float | None) -> None:
     if target is not None:
         axis.axhline(target, color=GREY, linewidth=1, linestyle="--", label=f"target {target:g}")
     axis.set(title="Accuracy", xlabel="step (policy version)", ylim=(0, 1.08))
-    axis.legend(loc="lower right", frameon=False)
-    axis.grid(axis="y", alpha=0.25)
+    _finish(axis)
 
 
 def _reward(axis: Any, summary: Summary) -> None:
@@ -62,21 +61,19 @@ def _reward(axis: Any, summary: Summary) -> None:
     axis.plot(steps, reward, color=LIGHT, linewidth=1)
     axis.plot(steps, smooth(reward), color=BLUE, linewidth=1.5, label="shaped reward")
     kept = keep_rates(summary.rows, summary.run.groups_per_batch)
-    axis.plot(steps, kept, color=GREEN, linewidth=1.5, label=f"keep rate (of {WINDOW} steps)")
+    axis.plot(steps, kept, color=GREEN, linewidth=1.5, label="keep rate")
     axis.axhline(0, color=GREY, linewidth=0.5)
-    axis.set(title="Reward and keep rate", xlabel="step")
-    axis.legend(frameon=False, loc="best")
-    axis.grid(axis="y", alpha=0.25)
+    axis.set(title="Training", xlabel="step")
+    _finish(axis)
 
 
 def _ages(axis: Any, rows: Sequence[Row], limit: int) -> None:
     steps, greatest = _column(rows, "age_max")
-    axis.step(steps, greatest, where="mid", color=LIGHT, linewidth=1.5, label="greatest")
+    axis.fill_between(steps, greatest, step="mid", color=LIGHT, linewidth=0, label="greatest")
     axis.plot(steps, _column(rows, "age_mean")[1], color=BLUE, linewidth=1.5, label="mean")
-    axis.axhline(limit, color=ORANGE, linewidth=1, linestyle="--", label=f"max_staleness {limit}")
-    axis.set(title="Age of trained tokens", xlabel="step", ylabel="versions", ylim=(-0.05, limit + 0.4))
-    axis.legend(frameon=False, loc="center right")
-    axis.grid(axis="y", alpha=0.25)
+    axis.axhline(limit, color=ORANGE, linewidth=1, linestyle="--", label="max_staleness")
+    axis.set(title="Token age", xlabel="step", ylabel="versions", ylim=(0, limit + 0.3))
+    _finish(axis)
 
 
 def _stages(axis: Any, stages: Seconds) -> None:
@@ -89,7 +86,14 @@ def _stages(axis: Any, stages: Seconds) -> None:
     axis.invert_yaxis()
     axis.set(title="Where each stage's time went", xlim=(0, 1), xlabel="share of its time")
     axis.tick_params(left=False)
-    axis.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0.6, 1.0), borderaxespad=0)
+    _finish(axis)
+    axis.grid(visible=False)
+
+
+def _finish(axis: Any) -> None:
+    """The legend above the axes on the right, where it hides nothing."""
+    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, borderaxespad=0.1, fontsize=9)
+    axis.grid(axis="y", alpha=0.25)
 
 
 def smooth(values: Sequence[float]) -> list[float]:

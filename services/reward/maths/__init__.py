@@ -1,0 +1,1 @@
+"""Is the final answer of a text the gold answer? Extraction, normalisation, equivalence; nothing is ever evaluated."""

@@ -1,0 +1,75 @@
+"""The loop of a worker process: request -> verdict, until its pool closes the stream or kills it.
+
+    pool --Request--> worker --Verdict--> pool
+
+The pool kills a worker that overruns. Two limits hold even when the pool is gone or stopped: the kernel ends a worker
+`GRACE_S` after the deadline of its request (an interval timer with the default action, which no computation can hold
+up), and its address space is bounded, so that a growing number ends in a MemoryError here and not in the host's OOM.
+
+Not covered: this is no sandbox. Verifiers that run code of the model bring their own.
+"""
+
+import contextlib
+import logging
+import resource
+import signal
+import socket
+import time
+
+import msgspec
+from msgspec import Struct
+
+from common.messages import Task, Verdict
+from services.reward import frames
+from services.reward.verifiers import MEMORY, error, load, wrong
+
+GRACE_S = 2.0
+READY = b"ready"
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One output to judge."""
+
+    output: str
+    task: Task
+    timeout_s: float
+
+
+def serve(stream: socket.socket, memory_bytes: int) -> None:
+    """Answer requests until the stream ends, or memory ran out once."""
+    _limit(memory_bytes)
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    decoder = msgspec.msgpack.Decoder(Request)
+    with contextlib.suppress(EOFError):
+        frames.send(stream, READY)
+        while True:
+            request = decoder.decode(frames.receive(stream))
+            signal.setitimer(signal.ITIMER_REAL, request.timeout_s + GRACE_S)
+            verdict = judge(request.output, request.task)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            frames.send(stream, msgspec.msgpack.encode(verdict))
+            if verdict.reason == MEMORY:
+                return
+
+
+def judge(output: str, task: Task) -> Verdict:
+    """The verdict of the task's verifier, timed."""
+    start = time.perf_counter()
+    verifier = load(task.verifier)
+    if verifier is None:
+        return error(f"unknown verifier: {task.verifier[:100]}")
+    try:
+        verdict = verifier(output, task)
+    except MemoryError:
+        verdict = wrong(MEMORY)
+    return msgspec.structs.replace(verdict, seconds=time.perf_counter() - start)
+
+
+def _limit(memory_bytes: int) -> None:
+    """Bound what this process may add to its memory; no core dumps; the timer kills."""
+    with open("/proc/self/statm", "rb") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory_bytes, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

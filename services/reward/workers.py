@@ -1,0 +1,134 @@
+"""Killable worker processes, from any thread: `judge` borrows one, asks it, and replaces it if it is lost.
+
+    judge(output, task) --> idle worker --(deadline passed: kill -9)--> wrong "timeout"
+                                        --(died by itself or from outside)--> the next worker, once --> error
+
+Workers are forked from a zygote that has the verifiers loaded, so a replacement takes milliseconds. They are also
+replaced after `recycle_after` requests, because computer algebra keeps caches.
+"""
+
+import queue
+import socket
+import threading
+import time
+from dataclasses import dataclass
+
+import msgspec
+from prometheus_client import Counter, Gauge
+
+from common.messages import Task, Verdict
+from services.reward import frames
+from services.reward.verifiers import TIMEOUT, error, wrong
+from services.reward.worker import READY, Request
+from services.reward.zygote import Zygote
+
+START_S = 60.0
+
+RESTARTS = Counter("dapo_reward_worker_restarts_total", "Worker processes replaced.", ["cause"])
+ALIVE = Gauge("dapo_reward_workers", "Worker processes alive.")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker that gave no verdict: its deadline passed, or it died."""
+
+    cause: str
+    """`timeout` or `died`."""
+
+
+class Worker:
+    """One worker process and the stream to it. Used by one thread at a time."""
+
+    def __init__(self, zygote: Zygote, memory_bytes: int) -> None:
+        """Start the process; it may not be ready yet."""
+        self._zygote = zygote
+        self._stream, theirs = socket.socketpair()
+        self.pid = zygote.start(theirs, memory_bytes)
+        self.requests = 0
+        theirs.close()
+
+    def wait_until_ready(self) -> None:
+        """Raise unless the process says that it is ready."""
+        if frames.receive(self._stream, time.monotonic() + START_S) != READY:
+            raise EOFError("a worker process did not start")
+
+    def ask(self, request: Request) -> Verdict | Lost:
+        """The verdict of the process, or how it was lost."""
+        self.requests += 1
+        deadline = time.monotonic() + request.timeout_s
+        try:
+            frames.send(self._stream, msgspec.msgpack.encode(request), deadline)
+            return msgspec.msgpack.decode(frames.receive(self._stream, deadline), type=Verdict)
+        except TimeoutError:
+            return Lost("timeout")
+        except EOFError:
+            return Lost("died")
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._stream.close()
+        self._zygote.end(self.pid)
+
+
+class Workers:
+    """A fixed number of workers; `judge` may be called from as many threads."""
+
+    def __init__(self, number: int, *, timeout_s: float, memory_bytes: int, recycle_after: int) -> None:
+        """Start all workers and wait until they are ready."""
+        self._timeout_s = timeout_s
+        self._memory_bytes = memory_bytes
+        self._recycle_after = recycle_after
+        self._lock = threading.Lock()
+        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        self._zygote = Zygote()
+        self._alive = [Worker(self._zygote, memory_bytes) for _ in range(number)]
+        for worker in self._alive:
+            worker.wait_until_ready()
+            self._idle.put(worker)
+        ALIVE.inc(number)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        with self._lock:
+            return [worker.pid for worker in self._alive]
+
+    def judge(self, output: str, task: Task) -> Verdict:
+        """The verdict of one output; a worker that died costs one more try, a second death is an error."""
+        request = Request(output=output, task=task, timeout_s=self._timeout_s)
+        for _ in range(2):
+            worker = self._idle.get()
+            answer = worker.ask(request)
+            if isinstance(answer, Verdict):
+                self._idle.put(self._after(worker, answer))
+                return answer
+            self._idle.put(self._replace(worker, answer.cause))
+            if answer.cause == "timeout":
+                return msgspec.structs.replace(wrong(TIMEOUT), seconds=self._timeout_s)
+        return error("worker died")
+
+    def close(self) -> None:
+        """Kill all workers."""
+        with self._lock:
+            for worker in self._alive:
+                worker.kill()
+            ALIVE.dec(len(self._alive))
+            self._alive = []
+            self._zygote.close()
+
+    def _after(self, worker: Worker, verdict: Verdict) -> Worker:
+        if verdict.reason == "memory":
+            return self._replace(worker, "memory")
+        return self._replace(worker, "recycled") if worker.requests >= self._recycle_after else worker
+
+    def _replace(self, worker: Worker, cause: str) -> Worker:
+        """Kill a worker and start another in its place."""
+        RESTARTS.labels(cause).inc()
+        with self._lock:
+            if worker not in self._alive:
+                return worker
+            worker.kill()
+            new = Worker(self._zygote, self._memory_bytes)
+            self._alive[self._alive.index(worker)] = new
+        new.wait_until_ready()
+        return new

@@ -13,7 +13,7 @@ from typing import Any
 
 LIMIT = 100
 HELD_OUT_PER_CATEGORY = 50
-CORRECT_SHARE = {"add-plain": 0.7, "sub-plain": 0.4, "add-carry": 0.3, "sub-borrow": 0.15}
+CORRECT_SHARE = {"add-plain": 0.85, "sub-plain": 0.45, "add-carry": 0.4, "sub-borrow": 0.35}
 """By category: share of the demonstrations that are right."""
 
 

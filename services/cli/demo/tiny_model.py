@@ -26,7 +26,9 @@ TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-STEPS, BATCH, LEARNING_RATE = 400, 256, 2e-3
+BATCH, LEARNING_RATE, RISE_STEPS, DECAY_STEPS, MAX_STEPS = 256, 2e-3, 50, 60, 1500
+LEARNED_LOSS = 0.065
+"""Smoothed loss at which the model knows the demonstrations, habits included: the rest of it is the choice of habit."""
 IGNORED = -100
 
 Progress = Callable[[str, float], None]
@@ -76,8 +78,8 @@ def make_model(vocabulary: int) -> Any:
     return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=vocabulary, hidden_size=128, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=4, head_dim=32, max_position_embeddings=256, tie_word_embeddings=True, bos_token_id=None,
-            eos_token_id=END, pad_token_id=PAD,
+            num_key_value_heads=4, head_dim=32, max_position_embeddings=256, tie_word_embeddings=True,
+            bos_token_id=None, eos_token_id=END, pad_token_id=PAD,
         )
     )  # fmt: skip
 
@@ -86,16 +88,24 @@ def warm_up(model: Any, tokenizer: Any, problems: list[Problem], *, seed: int, p
     """Supervised training on the responses of demonstrations."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1, betas=(0.9, 0.98))
     batches = demonstrations(tokenizer, problems, random.Random(seed))
+    smoothed, left = 5.0, MAX_STEPS
     model.train()
-    for step in range(STEPS):
+    for step in range(MAX_STEPS):
         for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / 50) * (1 - 0.9 * step / STEPS)
+            group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / RISE_STEPS, left / DECAY_STEPS)
         ids_SL, labels_SL = next(batches)
         optimizer.zero_grad()
-        model(input_ids=ids_SL, labels=labels_SL).loss.backward()
+        loss = model(input_ids=ids_SL, labels=labels_SL).loss
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        progress("warming up the tiny model", (step + 1) / STEPS)
+        smoothed = 0.95 * smoothed + 0.05 * float(loss.detach())
+        left -= 1
+        if smoothed < LEARNED_LOSS:
+            left = min(left, DECAY_STEPS)
+        if left == 0:
+            break
+        progress("warming up the tiny model", min(1.0, LEARNED_LOSS / smoothed))
     model.eval()
 
 

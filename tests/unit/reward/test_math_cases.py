@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,9 +10,14 @@ OWN = Path(__file__).parent / "cases_math.jsonl"
 SHARED = Path(__file__).parents[4] / "shared" / "cases" / "math_dev.jsonl"
 
 
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 async def wrong_verdicts(path: Path, *, workers: int = 2) -> list[str]:
     """Ids of the rows whose verdict is not the one that the file asks for."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = rows_of(path)
     verdicts = [verdict async for verdict in judged(read(path, "math"), workers=workers, timeout_s=5.0)]
     assert len(verdicts) == len(rows)
     return [
@@ -21,7 +27,7 @@ async def wrong_verdicts(path: Path, *, workers: int = 2) -> list[str]:
 
 @pytest.mark.parametrize("workers", [1, 4])
 async def test_every_case_gets_its_verdict_whatever_the_number_of_workers(tmp_path: Path, workers: int) -> None:
-    rows = [json.loads(line) for line in OWN.read_text().splitlines()]
+    rows = rows_of(OWN)
     boxed = [{"output": f"So the answer is \\boxed{{{row.get('answer')}}}."} | row for row in rows]
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in boxed))

@@ -1,0 +1,173 @@
+"""`dapo run` with the real services: vLLM samples, the learner trains; processes are stopped and killed on purpose."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.cli.demo.prepare import prepare_demo
+
+pytestmark = [pytest.mark.slow, pytest.mark.vllm]
+
+ROLES = ("rollout", "reward", "filter", "broker", "learner")
+CACHE = Path("cache")
+LIMIT_S = 240
+
+
+class Run:
+    """A small run of the demo's model in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "r"
+        self._config = folder / "c.toml"
+        ports = "".join(f"[{role}]\nmetrics_port = -1\n" for role in ("rollout", "reward", "broker"))
+        self._config.write_text(
+            f'[run]\nname = "r"\nmodel = "{CACHE}/demo-model"\nfolder = "{folder}"\nsteps = 6\ngroups_per_batch = 4\n'
+            f'group_size = 8\nmax_prompt_tokens = 32\nmax_response_tokens = 24\nbroker = "tcp://127.0.0.1:{free_port()}"\n'
+            f'[filter]\nmetrics_port = -1\ndata = "{CACHE}/demo-train.jsonl"\n'
+            f"[learner]\nmetrics_port = -1\nlr = 1e-4\ncheckpoint_every = 2\n{ports}"
+        )
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *words: str) -> None:
+        command = [sys.executable, "-m", "services.cli", "run", str(self._config), *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def finish(self) -> tuple[int, str]:
+        """Exit status and output."""
+        assert self.process is not None
+        output, _ = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, output
+
+    def until_step(self, step: int) -> None:
+        self.until(lambda: self.num_steps >= step)
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + LIMIT_S
+        while not holds():
+            assert self.process.poll() is None, self.process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    @property
+    def num_steps(self) -> int:
+        path = self.path / "metrics.jsonl"
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def pids(self, role: str = "") -> list[int]:
+        """Services of this run, by their command line."""
+        wanted, found = f"{self.path}/config.toml".encode(), []
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            except OSError:
+                continue
+            if wanted in words and f"services.{role}".encode() in b" ".join(words):
+                found.append(int(entry.name))
+        return found
+
+    def kill(self, role: str) -> None:
+        """kill -9, and wait until the supervisor has started the service again."""
+        (pid,) = self.pids(role)
+        os.kill(pid, signal.SIGKILL)
+        self.until(lambda: self.pids(role) not in ([], [pid]))
+
+    def audit(self) -> dict[str, Any]:
+        answer = subprocess.run(
+            [sys.executable, "-m", "services.cli", "audit", str(self.path)], capture_output=True, text=True, check=False
+        )
+        report: dict[str, Any] = json.loads(answer.stdout)
+        assert (answer.returncode == 0) == report["ok"]
+        return report
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def _model() -> None:
+    prepare_demo(CACHE, seed=0, progress=lambda text, share: None)
+
+
+@pytest.fixture
+def run(tmp_path: Path, _model: None) -> Iterator[Run]:
+    run = Run(tmp_path)
+    yield run
+    if run.process is not None and run.process.poll() is None:
+        run.process.kill()
+        run.process.communicate()
+    deadline = time.monotonic() + 10
+    while run.pids() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert run.pids() == [], "a service outlived its supervisor"
+
+
+@pytest.mark.timeout(600)
+def test_a_run_ends_by_itself_is_not_overwritten_and_can_be_given_more_steps(run: Run) -> None:
+    run.start()
+    status, output = run.finish()
+    assert status == 0, output
+    assert run.audit()["trained"] == 6 * 4
+
+    run.start()
+    status, output = run.finish()
+    assert status == 2
+    assert "--resume" in output
+
+    run.start("--resume", "learner.lr=1")
+    status, output = run.finish()
+    assert status == 2
+    assert "learner.lr (0.0001, now 1" in output
+
+    run.start("--resume", "run.steps=8")
+    status, output = run.finish()
+    assert status == 0, output
+    report = run.audit()
+    assert report["ok"], report["violations"]
+    assert (report["steps"], report["trained"], report["lost"]) == (8, 8 * 4, 0)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_every_service_and_the_supervisor_may_be_killed_and_nothing_is_lost(run: Run) -> None:
+    run.start("run.steps=16")
+    run.until_step(1)
+    for role in ROLES:
+        run.kill(role)
+        run.until_step(run.num_steps + 1)
+    assert run.process is not None
+    run.process.kill()
+    run.process.communicate()
+    run.start("run.steps=16", "--resume")
+    status, output = run.finish()
+    assert status == 0, output
+    report = run.audit()
+    assert report["ok"], report["violations"]
+    assert (report["steps"], report["trained"]) == (16, 16 * 4)
+    assert (report["lost"], report["trained_twice"]) == (0, 0)
+    assert report["greatest_age"] <= report["max_staleness"]
+
+
+@pytest.mark.timeout(600)
+def test_ctrl_c_stops_everything_with_status_130_and_loses_nothing(run: Run) -> None:
+    run.start("run.steps=1000")
+    run.until_step(2)
+    assert run.process is not None
+    run.process.send_signal(signal.SIGINT)
+    status, output = run.finish()
+    assert status == 130, output
+    assert output.rstrip().endswith("`--resume` goes on from here")
+    report = run.audit()
+    assert report["ok"], report["violations"]
+    assert report["left"] > 0

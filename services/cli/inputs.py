@@ -17,15 +17,12 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def prepare(run: RunConfig, data: FilterConfig, console: Console) -> None:
-    """Make the demo's model and problems if the run names them and they are not there."""
-    from services.cli.demo.prepare import HELD_OUT, MODEL, TRAIN, prepare_demo
+    """Make the model and the data if the run names those of this repository and they are not there."""
+    from services.cli.demo import prepare as demo
 
-    named = [Path(name) for name in (run.model, data.data, data.eval_data) if name]
-    missing = [path for path in named if path.name in (MODEL, TRAIN, HELD_OUT) and not path.exists()]
-    if missing:
+    if demo.is_missing(run.model, [name for name in (data.data, data.eval_data) if name]):
         with progress.shown(console) as report:
-            # One seed for all: the cached model must not depend on which run happened to come first.
-            prepare_demo(missing[0].parent, seed=0, progress=report)
+            demo.prepare(run.model, report)
 
 
 def check_model(run: RunConfig) -> None:

@@ -81,7 +81,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 
 async def _print_all(answers: Sequence[Answer], *, workers: int, timeout_s: float) -> list[Verdict]:
-    verdicts = []
+    verdicts: list[Verdict] = []
     async for verdict in judged(answers, workers=workers, timeout_s=timeout_s):
         fields = {"id": answers[len(verdicts)].id, "verdict": verdict.verdict, "score": verdict.score}
         print(json.dumps(fields | {"reason": verdict.reason, "seconds": round(verdict.seconds, 6)}), flush=True)

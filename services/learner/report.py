@@ -67,6 +67,10 @@ class MetricsFile:
             VALUE.labels(name).set(value)
         STEP.set(metrics["step"] + 1)
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 def _step_of(line: str) -> float:
     """The step of a line; a torn line counts as never written."""

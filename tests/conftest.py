@@ -1,4 +1,9 @@
-"""Hypothesis profiles: `ci` by default, `pytest --hypothesis-profile=nightly` for many more examples."""
+"""Hypothesis profiles: `ci` by default, many more examples with `nightly`.
+
+    pytest --hypothesis-profile=nightly          or          HYPOTHESIS_PROFILE=nightly pytest
+"""
+
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -6,4 +11,4 @@ settings.register_profile(
     "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("ci")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -9,7 +9,24 @@ published or it is dropped. docs/ages-and-batches.md has the proof.
     close     batch k with S  iff  for every step j >= k:  |{g not in S : s_g + eta <= j}| <= (j - k) B
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from common.messages import Scored
+
+
+class Versions(NamedTuple):
+    """The oldest and the newest version that sampled a token of a group; its age is that of the oldest."""
+
+    oldest: int
+    newest: int
+
+
+def versions_of(scored: Scored) -> Versions:
+    """As the engine reports them; a group without a token (its prompt did not fit) is as old as its prompt."""
+    spans = [span for sample in scored.group.samples for span in sample.spans]
+    wrote = [span.version for span in spans if span.end > span.start] or [scored.group.prompt.min_version]
+    return Versions(min(wrote), max(wrote))
 
 
 def admissible(*, num_outstanding: int, groups_per_batch: int, max_staleness: int) -> int:
@@ -17,9 +34,9 @@ def admissible(*, num_outstanding: int, groups_per_batch: int, max_staleness: in
     return max(0, (max_staleness + 1) * groups_per_batch - num_outstanding)
 
 
-def earliest_first(accepted: Mapping[str, int], order: Mapping[str, int], count: int) -> list[str]:
+def earliest_first(accepted: Mapping[str, int], order: Callable[[str], int], count: int) -> list[str]:
     """The `count` accepted groups with the earliest deadlines, then the earliest issued."""
-    return sorted(accepted, key=lambda group: (accepted[group], order[group]))[:count]
+    return sorted(accepted, key=lambda group: (accepted[group], order(group)))[:count]
 
 
 def may_close(left: Iterable[int], *, step: int, groups_per_batch: int, max_staleness: int) -> bool:
@@ -35,7 +52,7 @@ def may_close(left: Iterable[int], *, step: int, groups_per_batch: int, max_stal
 def chosen_batch(
     outstanding: Mapping[str, int],
     accepted: Collection[str],
-    order: Mapping[str, int],
+    order: Callable[[str], int],
     *,
     step: int,
     groups_per_batch: int,
@@ -44,13 +61,14 @@ def chosen_batch(
 ) -> list[str] | None:
     """The groups of batch `step` in order of issue, or None if it may not close yet.
 
-    `outstanding` maps every group that is in no batch to its s; `accepted` are those of them that are ready to train.
-    Without `wait` a batch closes as soon as B groups are ready.
+    `outstanding` maps every group that is in no batch to its s; `accepted` are those of them that are ready to train;
+    `order` numbers the groups as they were issued. Without `wait` a batch closes as soon as B groups are ready.
     """
     if len(accepted) < groups_per_batch:
         return None
     chosen = earliest_first({group: outstanding[group] for group in accepted}, order, groups_per_batch)
-    left = [s for group, s in outstanding.items() if group not in set(chosen)]
+    taken = set(chosen)
+    left = [s for group, s in outstanding.items() if group not in taken]
     if wait and not may_close(left, step=step, groups_per_batch=groups_per_batch, max_staleness=max_staleness):
         return None
-    return sorted(chosen, key=lambda group: order[group])
+    return sorted(chosen, key=order)

@@ -6,13 +6,25 @@ On the raw accuracy of the verifier, never on the shaped reward: an all-wrong gr
 has different rewards and nothing to teach. Source: DAPO (arXiv 2503.14476), section 3.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from common.messages import Verdict
 
 TOLERANCE = 1e-6
+
+REMEDIES = {
+    "all_wrong": "choose easier rows or a stronger model, or a larger [run] group_size",
+    "all_correct": "choose harder rows, or a larger [run] group_size",
+    "no_spread": "use a verifier that tells the answers apart",
+    "too_few_survivors": "look in the log of the reward service for why its verifier fails",
+    "malformed": "look in the log of the filter for what does not decode",
+    "dead": "look in the logs of rollout and reward for why their items fail",
+    "stale": "raise [run] max_staleness, or wait for slow groups with on_stale",
+    "version_lie": "check that every rollout loads the versions that the learner publishes",
+}
+"""Reason of a drop -> what a user whose groups are all dropped for it may do."""
 
 
 def drop_reason(verdicts: Sequence[Verdict], *, min_survivors: int) -> str | None:
@@ -25,3 +37,14 @@ def drop_reason(verdicts: Sequence[Verdict], *, min_survivors: int) -> str | Non
     if accuracies.min() >= 1 - TOLERANCE:
         return "all_correct"
     return "all_wrong" if accuracies.max() <= TOLERANCE else "no_spread"
+
+
+def cap_message(cap: int, *, dropped: Mapping[str, int], kept: int) -> str:
+    """Why a run stops that drops `cap` groups in a row: the cap, the counts and what to change."""
+    reasons = sorted(dropped.items(), key=lambda item: -item[1])
+    counts = ", ".join(f"{reason} {count}" for reason, count in reasons)
+    return (
+        f"[filter] max_dropped_in_a_row = {cap} is reached: the last {cap} groups were dropped, none was kept "
+        f"({kept + sum(dropped.values())} groups generated, {kept} kept, dropped: {counts}): "
+        f"{REMEDIES[reasons[0][0]]}, or raise the cap"
+    )

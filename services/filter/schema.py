@@ -1,18 +1,38 @@
 """One raw row to a prompt and its task; three schemas, told apart by their columns.
 
-    own     {"prompt": text | [{role, content}], "answer" | "gold": ..., "data_source"?, "verifier"?, "tests"?}
-    verl    {"prompt": [{role, content}], "data_source", "reward_model": {"ground_truth"}, ...}
+    own     {"prompt": text | [{role, content}], "answer" | "gold": ..., "data_source"?, "verifier"?, "tests"?, "id"?}
+    verl    {"prompt": [{role, content}], "data_source", "reward_model": {"ground_truth"}, "extra_info"?}
     GSM8K   {"question": text, "answer": "... #### 72"}
 
-A row that cannot be used is a value, `Refusal`, not an exception: the caller reports all of them together.
+A row that cannot be used is a value, `Refusal`, not an exception: the caller reports all of them together. In verl's
+schema the data_source decides how an answer is judged, so a row with an unknown one is refused rather than guessed at;
+in our own it is a label of the user's choice.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from common.messages import ChatMessage, Task
+import msgspec
+
+from common.messages import VERIFIERS, ChatMessage, Task
+from services.filter.reading import Unreadable
+
+DEFAULT_VERIFIER = "math"
+ROLES = ("system", "user", "assistant", "tool")
+MATH_SOURCES = frozenset({
+    "openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500", "math",
+    "math_dapo", "math_dapo_reasoning", "numina_aops_forum", "numina_synthetic_math", "numina_amc_aime",
+    "numina_synthetic_amc", "numina_cn_k12", "numina_olympiads",
+})  # fmt: skip
+"""The mathematical data sources that verl's reward dispatch knows by name; it also takes all that begin with `aime`."""
+
+
+class _UnusableError(Exception):
+    """Why the row that is being parsed cannot be used; never leaves this file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,59 +53,116 @@ class Refusal:
     reason: str
 
 
-def parse(number: int, raw: Any, *, verifiers: Sequence[str], verifier: str) -> Row | Refusal:
+def parse(number: int, raw: Any, *, verifier: str = "") -> Row | Refusal:
     """A raw row (a JSON object or a Parquet record) as a `Row`; `verifier` judges rows that name none."""
-    if not isinstance(raw, Mapping):
-        return Refusal(number=number, reason="it is not an object")
-    chat = _chat(raw.get("prompt", raw.get("question")))
-    if isinstance(chat, str):
-        return Refusal(number=number, reason=chat)
-    name = str(raw.get("verifier") or verifier)
-    if name not in verifiers:
-        return Refusal(number=number, reason=f"verifier `{name}` is unknown; known are {', '.join(verifiers)}")
-    gold, tests = _gold(raw), _tests(raw.get("tests"))
-    if not gold and not tests:
-        return Refusal(number=number, reason="the answer is missing or empty: give `answer`, `gold` or `tests`")
-    task = Task(verifier=name, gold=gold, tests=tests, data_source=str(raw.get("data_source") or ""))
+    try:
+        if isinstance(raw, Unreadable):
+            raise _UnusableError(raw.reason)
+        if not isinstance(raw, Mapping):
+            raise _UnusableError("it is not an object: write one object a line")
+        chat = _chat(_first(raw, "prompt", "question"))
+        task = Task(
+            verifier=_verifier(raw, verifier),
+            gold=_gold(raw),
+            tests=_tests(raw.get("tests")),
+            data_source=_text(raw.get("data_source"), "data_source"),
+        )
+        if not task.gold and not task.tests:
+            raise _UnusableError("the answer is missing or empty: give `answer`, `gold` or `tests`")
+        _check_fits(chat, task)
+    except _UnusableError as reason:
+        return Refusal(number=number, reason=str(reason))
     return Row(number=number, chat=chat, task=task)
 
 
-def _chat(prompt: Any) -> tuple[ChatMessage, ...] | str:
-    """The messages of a prompt, or why there are none."""
+def _chat(prompt: Any) -> tuple[ChatMessage, ...]:
+    """The messages of a prompt."""
+    if prompt is None:
+        raise _UnusableError("the prompt is missing or null")
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
-    if prompt is None:
-        return "the prompt is missing or null"
-    if not isinstance(prompt, Sequence) or not prompt:
-        return "the prompt is empty or not a list of messages"
-    messages = []
-    for message in prompt:
-        if not isinstance(message, Mapping) or not isinstance(message.get("content"), str) or "role" not in message:
-            return "a message of the prompt lacks `role` or `content`"
-        messages.append(ChatMessage(role=str(message["role"]), content=message["content"]))
-    if not any(message.content.strip() for message in messages if message.role == "user"):
-        return "the prompt is empty"
-    return tuple(messages)
+    if not isinstance(prompt, Sequence) or not prompt or isinstance(prompt, bytes):
+        raise _UnusableError("the prompt is empty, or neither text nor a list of messages")
+    chat = tuple(_message(message) for message in prompt)
+    if not any(message.content.strip() for message in chat if message.role == "user"):
+        raise _UnusableError("the prompt is empty")
+    return chat
+
+
+def _message(message: Any) -> ChatMessage:
+    if not isinstance(message, Mapping) or "role" not in message or not isinstance(message.get("content"), str):
+        raise _UnusableError("a message of the prompt lacks `role`, or its `content` is not text")
+    if message["role"] not in ROLES:
+        raise _UnusableError(f"a message of the prompt has role `{message['role']}`; known are {', '.join(ROLES)}")
+    return ChatMessage(role=message["role"], content=message["content"])
+
+
+def _verifier(raw: Mapping[str, Any], verifier: str) -> str:
+    """Who judges the row: whom it names, else whom the user names, else whom its data_source needs."""
+    name = str(raw.get("verifier") or verifier)
+    if not name:
+        source = raw.get("data_source")
+        if isinstance(raw.get("reward_model"), Mapping) and source and not _is_math(str(source)):
+            raise _UnusableError(
+                f"data_source `{source}` is unknown, so nothing says how to judge the answer: name a verifier in "
+                f"column `verifier` or in [filter] verifier; known are {', '.join(VERIFIERS)}"
+            )
+        return DEFAULT_VERIFIER
+    if name not in VERIFIERS:
+        raise _UnusableError(f"verifier `{name}` is unknown; known are {', '.join(VERIFIERS)}")
+    return name
+
+
+def _is_math(source: str) -> bool:
+    return source in MATH_SOURCES or source.startswith("aime")
 
 
 def _gold(raw: Mapping[str, Any]) -> str:
     """The answer of a row as text; empty if there is none."""
     reward_model = raw.get("reward_model")
     if isinstance(reward_model, Mapping):
-        return _text(reward_model.get("ground_truth"))
-    gold = _text(raw.get("answer", raw.get("gold")))
-    if "question" in raw and "prompt" not in raw and "####" in gold:
+        return _text(reward_model.get("ground_truth"), "answer")
+    gold = _text(_first(raw, "answer", "gold"), "answer")
+    if raw.get("prompt") is None and "####" in gold:
         return gold.rpartition("####")[2].strip()
     return gold
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, what: str) -> str:
+    """Text, or a number as text."""
     if value is None:
         return ""
-    return value.strip() if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
+        raise _UnusableError(f"the {what} is {_shown(value)}: give text or a number")
+    return str(value)
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, bool | float | Decimal) else f"of type {type(value).__name__}"
 
 
 def _tests(value: Any) -> str:
     if not value:
         return ""
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _first(raw: Mapping[str, Any], *columns: str) -> Any:
+    """The value of the first of these columns that has one: a Parquet file of mixed rows has all columns, many null."""
+    return next((raw[column] for column in columns if raw.get(column) is not None), None)
+
+
+def _check_fits(chat: tuple[ChatMessage, ...], task: Task) -> None:
+    """Refuse what a rollout could not decode: text that is no Unicode, or more of it than a message holds."""
+    try:
+        _decoder.decode(_encoder.encode((chat, task)))
+    except UnicodeEncodeError:
+        raise _UnusableError("its text is not valid Unicode (half a surrogate pair)") from None
+    except msgspec.ValidationError as error:
+        raise _UnusableError(f"it does not fit a message: {error}") from None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[tuple[ChatMessage, ...], Task])

@@ -8,37 +8,32 @@ an answer, it is refused, the process ends, and its successor reads the register
 """
 
 import asyncio
-import json
 import logging
 import time
 from pathlib import Path
 
 import msgspec
-from prometheus_client import Counter, Gauge, Histogram
 
 from common import codec
 from common.client import Delivery, Inbox, QueueClient, Watched
 from common.errors import UserError, WireError
 from common.history import History
-from common.messages import FEEDBACK, GROUPS, PROMPTS, RUN, SCORED, Feedback, RunState
+from common.messages import BATCHES, FEEDBACK, GROUPS, PROMPTS, RUN, SCORED, Feedback, RunState
 from common.protocol import QueueStats, Write
 from common.stages import Stage
+from services.filter.evaluation import write_evals
+from services.filter.measures import Measures
 from services.filter.planner import Planner, Transaction
-from services.filter.state import FilterState, dumps
+from services.filter.state import dumps
 
 log = logging.getLogger(__name__)
 
 REGISTER = "filter"
-FATES = Gauge("dapo_filter_groups", "Groups by what became of them.", ["fate"])
-KEEP_RATE = Gauge("dapo_filter_keep_rate_ratio", "Share of judged groups that were kept.")
-POOL = Gauge("dapo_filter_pool_groups", "Accepted groups that wait for their batch.")
-AGE = Histogram("dapo_filter_age_versions", "Age of a group when its batch closed.", buckets=(0, 1, 2, 4, 8, 16))
-EVAL = Gauge("dapo_filter_eval_accuracy_ratio", "Accuracy on the held-out rows at the newest evaluation.")
-BATCHES_CLOSED = Counter("dapo_filter_batches_total", "Batches closed.")
+EVALS_FILE = "evals.jsonl"
 
 
 class FilterService:
-    """Joins the planner to the queues."""
+    """Joins the planner to the queues. One task decides; the others only bring it what came."""
 
     def __init__(
         self, *, client: QueueClient, planner: Planner, version: int, history: History, folder: Path,
@@ -48,18 +43,20 @@ class FilterService:
         self._planner = planner
         self._version = version
         self._history = history
+        self._measures = Measures(low_keep_rate=low_keep_rate)
         self._folder = folder
         self._steps = steps
         self._reserve = reserve
-        self._low_keep_rate = low_keep_rate
         self._stage = Stage("filter")
         self._news = asyncio.Event()
         self._waiting: list[Delivery] = []
         self._stats: dict[str, QueueStats] = {}
-        self._phase = "running"
+        self._run_state: RunState | None = None
+        """As this process last wrote it."""
 
     async def run(self, *, window: int) -> None:
         """All inputs into one loop, for ever."""
+        self._show()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect(self._client.take(SCORED, window=window)))
             tasks.create_task(self._collect(self._client.take(FEEDBACK, window=16)))
@@ -82,96 +79,75 @@ class FilterService:
             self._news.set()
 
     async def _decide(self) -> None:
-        """Events -> transactions. Waits until something came."""
+        """Events -> transactions, until the run cannot go on. Waits until something came."""
         while True:
             with self._stage.starved():
                 await self._news.wait()
             self._news.clear()
             with self._stage.busy():
-                transaction = await self._next_transaction()
-            if transaction or (self._phase == "running" and self._planner.finished):
-                await self._commit(transaction)
+                transaction = self._next_transaction()
+                run_state = self._next_run_state(transaction.failure)
+            if transaction or run_state != self._run_state:
+                await self._commit(transaction, run_state)
+            if transaction.failure:
+                raise UserError(transaction.failure)
 
-    async def _next_transaction(self) -> Transaction:
+    def _next_transaction(self) -> Transaction:
+        """Everything that came into the planner, feedback first: it frees places."""
         items, self._waiting = self._waiting, []
         for item in sorted(items, key=lambda item: item.queue != FEEDBACK):
             self._feed(item)
         for stats in self._stats.values():
             self._planner.on_dead(stats.dead)
-        try:
-            return self._planner.plan(self._room())
-        except UserError as error:
-            await self._client.give(writes=[self._run_write("failed", str(error))])
-            raise
+        return self._planner.plan(self._room(), now=time.time())
 
     def _feed(self, item: Delivery) -> None:
-        """One delivery to the planner; what cannot be decoded is left to the dead letters."""
+        """One delivery to the planner. Feedback that does not decode is a bug of the learner and ends this process."""
+        if item.queue == FEEDBACK:
+            self._planner.on_feedback(item.lease, codec.decode(Feedback, item.frames))
+            return
         try:
-            if item.queue == FEEDBACK:
-                self._planner.on_feedback(item.lease, codec.decode(Feedback, item.frames))
-            else:
-                scored, _ = codec.decode_scored(item.frames)
-                self._planner.on_scored(item.lease, scored, item.frames[1:])
+            scored, _ = codec.decode_scored(item.frames)
+            if scored.group.prompt.id != item.id:
+                raise WireError(f"group {scored.group.prompt.id} came under the name {item.id}")
         except WireError as error:
-            log.error("item cannot be decoded", extra={"queue": item.queue, "item": item.id, "cause": str(error)})
-            self._client.abandon(item.lease)
+            log.error("scored group dropped", extra={"item": item.id, "cause": str(error)})
+            self._planner.on_malformed(item.lease, item.id)
+        else:
+            self._planner.on_scored(item.lease, scored, item.frames[1:])
 
     def _room(self) -> int:
         """Prompts that waiting rollouts would take, plus the reserve, less those ready."""
         stats = self._stats.get(PROMPTS)
-        if stats is None:
-            return 0
-        return max(0, stats.credit + self._reserve - stats.ready)
+        return max(0, stats.credit + self._reserve - stats.ready) if stats else 0
 
-    async def _commit(self, transaction: Transaction) -> None:
+    def _next_run_state(self, failure: str) -> RunState:
+        step = min(self._planner.state.version, self._steps)
+        if failure:
+            return RunState(phase="failed", step=step, message=failure)
+        return RunState(phase="done" if self._planner.finished else "running", step=step)
+
+    async def _commit(self, transaction: Transaction, run_state: RunState) -> None:
         """Write the history, then everything at once."""
         tx = self._version + 1
         for event, fields in transaction.events:
             self._history.append(event, tx=tx, **fields)
-            if event == "batched":
-                AGE.observe(fields["step"] - fields["oldest"])
-                BATCHES_CLOSED.inc()
-        if self._planner.finished:
-            self._phase = "done"
-        writes = [
-            Write(register=REGISTER, value=dumps(self._planner.state), expected=self._version),
-            self._run_write(self._phase),
-        ]
+        writes = [Write(register=REGISTER, value=dumps(self._planner.state), expected=self._version)]
+        if run_state != self._run_state:
+            writes.append(Write(register=RUN, value=codec.encode(run_state)[0]))
         with self._stage.blocked():
             await self._client.give(*transaction.items, settles=transaction.settles, reason="decided", writes=writes)
-        self._version = tx
-        self._measure()
+        self._version, self._run_state = tx, run_state
+        self._count_given(sum(item.queue == PROMPTS for item in transaction.items))
+        self._measures.batches(transaction.ages, number=sum(item.queue == BATCHES for item in transaction.items))
+        self._show()
 
-    def _run_write(self, phase: str, message: str = "") -> Write:
-        step = min(self._planner.state.version, self._steps)
-        state = RunState(phase=phase, step=step, message=message)  # type: ignore[arg-type]
-        return Write(register=RUN, value=codec.encode(state)[0])
+    def _count_given(self, prompts: int) -> None:
+        """Prompts just given use up room before the broker's next statistics say so."""
+        if PROMPTS in self._stats:
+            stats = self._stats[PROMPTS]
+            self._stats[PROMPTS] = msgspec.structs.replace(stats, ready=stats.ready + prompts)
 
-    def _measure(self) -> None:
-        state = self._planner.state
-        for name, value in self._planner.totals().items():
-            if name != "keep_rate":
-                FATES.labels(name).set(value)
-        KEEP_RATE.set(state.keep_rate)
-        POOL.set(len(self._planner.pool))
-        judged = state.trained + sum(state.dropped.values())
-        if judged >= 50 and state.keep_rate < self._low_keep_rate:
-            log.warning("low keep rate", extra={"kept": round(state.keep_rate, 4), "dropped": state.dropped})
-        write_evals(self._folder / "evals.jsonl", state)
-
-
-def write_evals(path: Path, state: FilterState) -> None:
-    """Rewrite evals.jsonl when an evaluation has finished since."""
-    finished = {version: tally for version, tally in sorted(state.evals.items()) if tally.finished}
-    old = path.read_text().splitlines() if path.exists() else []
-    if len(old) == len(finished):
-        return
-    lines = old[: len(finished)]
-    for version, tally in list(finished.items())[len(lines) :]:
-        EVAL.set(tally.accuracy)
-        lines.append(json.dumps({
-            "version": version, "accuracy": tally.accuracy, "correct": tally.correct, "rows": tally.rows,
-            "errors": tally.errors, "min_version": tally.min_version, "max_version": tally.max_version,
-            "time": time.time(),
-        }))  # fmt: skip
-    path.write_text("".join(f"{line}\n" for line in lines))
+    def _show(self) -> None:
+        self._measures.show(self._planner.state, pool=len(self._planner.pool))
+        write_evals(self._folder / EVALS_FILE, self._planner.state.evals)

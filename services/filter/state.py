@@ -1,9 +1,13 @@
 """What a crash of the filter must not lose. It is the broker's register `filter`, written with every hand-over.
 
-issued = trained + sum(dropped) + outstanding + batched          at every transaction
+issued = trained + sum(dropped) + outstanding          at every transaction (design, invariant 1)
+outstanding = dispatched + accepted + batched
 """
 
 from msgspec import Struct, field, msgpack
+
+RECENT = 100
+"""Judged groups over which the recent keep rate is taken."""
 
 
 class EvalTally(Struct, kw_only=True):
@@ -39,6 +43,8 @@ class FilterState(Struct, kw_only=True):
     """Newest published policy version."""
     outstanding: dict[str, int] = field(default_factory=dict)
     """Groups issued that are in no batch, with s, the version published when each was issued."""
+    accepted: set[str] = field(default_factory=set)
+    """Those of them that came back and were kept; a restarted filter gets them again and does not count them anew."""
     batched: dict[int, list[str]] = field(default_factory=dict)
     """Groups of batches that are not trained yet, by step."""
     reissue: list[str] = field(default_factory=list)
@@ -48,25 +54,59 @@ class FilterState(Struct, kw_only=True):
     dropped: dict[str, int] = field(default_factory=dict)
     """By reason."""
     dropped_in_a_row: int = 0
+    recent: list[int] = field(default_factory=list)
+    """1 kept, 0 dropped: the last `RECENT` groups that were judged."""
     evals: dict[int, EvalTally] = field(default_factory=dict)
     """By the version they were issued for."""
 
     @property
+    def num_batched(self) -> int:
+        """Groups in batches that are not trained yet."""
+        return sum(map(len, self.batched.values()))
+
+    @property
     def num_outstanding(self) -> int:
         """O: issued and neither trained nor dropped."""
-        return len(self.outstanding) + sum(map(len, self.batched.values()))
+        return len(self.outstanding) + self.num_batched
+
+    @property
+    def num_kept(self) -> int:
+        """Groups that were kept, wherever they are now."""
+        return self.trained + self.num_batched + len(self.accepted)
+
+    @property
+    def num_dropped(self) -> int:
+        """Groups dropped for whatever reason."""
+        return sum(self.dropped.values())
 
     @property
     def keep_rate(self) -> float:
-        """Share of the judged groups that were kept."""
-        kept = self.trained + sum(map(len, self.batched.values()))
-        return kept / max(1, kept + sum(self.dropped.values()))
+        """Share of the decided groups that were kept."""
+        return self.num_kept / max(1, self.num_kept + self.num_dropped)
+
+    @property
+    def recent_keep_rate(self) -> float:
+        """Share of the last `RECENT` judged groups that were kept."""
+        return sum(self.recent) / max(1, len(self.recent))
+
+    def totals(self) -> dict[str, float]:
+        """The account as flat numbers, for the header of a batch."""
+        return {
+            "issued": self.issued,
+            "trained": self.trained,
+            "outstanding": self.num_outstanding,
+            "keep_rate": self.keep_rate,
+            "recent_keep_rate": self.recent_keep_rate,
+            **{f"dropped_{reason}": count for reason, count in sorted(self.dropped.items())},
+        }
 
     def check(self) -> None:
         """Invariant 1; a violation is a bug and ends the process before anything is written."""
-        total = self.trained + sum(self.dropped.values()) + self.num_outstanding
+        total = self.trained + self.num_dropped + self.num_outstanding
         if self.issued != total:
             raise AssertionError(f"{self.issued} groups issued, {total} accounted for: {self}")
+        if not self.accepted <= self.outstanding.keys():
+            raise AssertionError(f"groups accepted, but not outstanding: {self.accepted - self.outstanding.keys()}")
 
 
 def dumps(state: FilterState) -> bytes:

@@ -1,56 +1,81 @@
-"""The filter's planner among simulated rollouts, reward and learner, in virtual time.
+"""The filter's planner among simulated queues, rollouts, verifier and learner, in virtual time.
 
-Rollouts answer after long-tailed durations under the version that was published when they started; groups are dropped
-with a given probability; the learner takes its time; the filter is replaced at random by a new one that knows only the
-saved state and gets the pool again in any order.
+Rollouts answer after long-tailed durations, lag behind the published version by as much as they may, load newer ones in
+flight, and die; a prompt that kills three of them is a dead letter. The filter dies before or after a commit; its
+successor knows the register and gets every unsettled item again, in any order. `Model` keeps a second account from the
+events alone and checks every commit against the rules written out.
 """
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
 
 from common import codec
-from common.config import RunConfig
-from common.messages import (
-    PROMPTS,
-    Batch,
-    ChatMessage,
-    Feedback,
-    Group,
-    Prompt,
-    Sample,
-    Scored,
-    Span,
-    Task,
-    Verdict,
-)
-from services.filter.config import FilterConfig
-from services.filter.planner import Planner
-from services.filter.schema import Row
+from common.messages import PROMPTS, Batch, Feedback, Prompt, Scored
+from services.filter.ages import versions_of
+from services.filter.planner import Transaction
 from services.filter.state import FilterState, dumps, loads
+from tests.unit.filter.makers import is_kept, make_planner, make_run, make_scored
+
+MAX_DELIVERIES = 3
 
 
-def make_run(**changes: object) -> RunConfig:
-    """A run of two samples a group."""
-    return RunConfig(name="simulated", model="none", group_size=2, **changes)  # type: ignore[arg-type]
+@dataclass
+class Model:
+    """Brute force: what the events say, and whether they may say it."""
 
+    steps: int
+    groups_per_batch: int
+    max_staleness: int
+    wait: bool
+    issued: dict[str, int] = field(default_factory=dict)
+    """s by id."""
+    out: set[str] = field(default_factory=set)
+    """In no batch yet."""
+    in_batches: set[str] = field(default_factory=set)
+    trained: set[str] = field(default_factory=set)
+    dropped: dict[str, str] = field(default_factory=dict)
+    batches: list[list[str]] = field(default_factory=list)
 
-def make_rows(number: int) -> list[Row]:
-    """Rows that differ."""
-    task = Task(verifier="math", gold="1")
-    return [Row(number=n, chat=(ChatMessage(role="user", content=str(n)),), task=task) for n in range(1, number + 1)]
+    def check(self, transaction: Transaction, state: FilterState) -> None:
+        """Follow the events of a commit; then both accounts must agree."""
+        for event, fields in transaction.events:
+            getattr(self, f"on_{event}")(**fields)
+        assert len(self.issued) == len(self.trained) + len(self.dropped) + len(self.out) + len(self.in_batches)
+        assert (state.issued, state.trained) == (len(self.issued), len(self.trained))
+        assert state.dropped == dict(Counter(self.dropped.values()))
+        assert state.outstanding == {name: self.issued[name] for name in self.out}
 
+    def on_issued(self, *, id: str, min_version: int) -> None:  # noqa: A002
+        """A place was free, and the steps left need the group."""
+        assert id not in self.issued
+        assert len(self.out) + len(self.in_batches) < (self.max_staleness + 1) * self.groups_per_batch
+        assert len(self.out) < (self.steps - len(self.batches)) * self.groups_per_batch
+        self.issued[id] = min_version
+        self.out.add(id)
 
-def answer(prompt: Prompt, *, version: int, kept: bool) -> Scored:
-    """The group of a prompt, sampled by one version; kept if its accuracies differ."""
-    sample = Sample(num_tokens=1, finish="stop", spans=[Span(version=version, start=0, end=1)], text="")
-    scores = [1.0, 0.0] if kept else [1.0, 1.0]
-    return Scored(
-        group=Group(prompt=prompt, samples=[sample, sample]),
-        verdicts=[Verdict(verdict="correct" if s else "wrong", score=s) for s in scores],
-        terms=[{"task": s} for s in scores],
-    )
+    def on_settled(self, *, id: str, fate: str, reason: str) -> None:  # noqa: A002
+        """One end, and only one."""
+        if fate == "trained":
+            self.in_batches.remove(id)
+            self.trained.add(id)
+        else:
+            self.out.remove(id)
+            self.dropped[id] = reason
+
+    def on_batched(self, *, step: int, ids: list[str], oldest: int) -> None:
+        """B groups that are out; whatever is left can meet its deadline."""
+        assert step == len(self.batches)
+        assert oldest <= step
+        assert len(self.out & set(ids)) == len(ids) == self.groups_per_batch
+        self.out -= set(ids)
+        self.in_batches |= set(ids)
+        self.batches.append(ids)
+        for j in range(step, step + self.max_staleness + 2) if self.wait else ():
+            due = sum(self.issued[name] + self.max_staleness <= j for name in self.out)
+            assert due <= (j - step) * self.groups_per_batch, f"batch {step} leaves {due} groups due by step {j}"
 
 
 @dataclass
@@ -63,83 +88,124 @@ class World:
     max_staleness: int
     workers: int
     drop_rate: float
-    rows: int = 20
-    restart_rate: float = 0.02
+    restart_rate: float = 0.05
+    death_rate: float = 0.02
     on_stale: str = "wait"
-    batches: list[list[str]] = field(default_factory=list)
-    """Ids of the trained groups, by step."""
+    timing: int = 0
+    """Another seed for when things happen; which groups are kept depends on `seed` alone."""
     ages: list[int] = field(default_factory=list)
+    """Of trained groups: by their oldest token, or with `mask` by their youngest."""
 
     def __post_init__(self) -> None:
         """Start with an idle pipeline."""
-        self.rng = random.Random(self.seed)
+        self.rng = random.Random(f"{self.seed}:{self.timing}")
         self.run = make_run(
-            steps=self.steps, groups_per_batch=self.groups_per_batch, max_staleness=self.max_staleness,
-            on_stale=self.on_stale,
+            seed=self.seed, steps=self.steps, groups_per_batch=self.groups_per_batch,
+            max_staleness=self.max_staleness, on_stale=self.on_stale,
         )  # fmt: skip
-        self.planner = self._planner(FilterState())
-        self._time, self._version, self._lease = 0.0, 0, 0
+        self.model = Model(self.steps, self.groups_per_batch, self.max_staleness, wait=self.on_stale == "wait")
+        self.published = 0
+        self._register, self._time = b"", 0.0
         self._prompts: list[Prompt] = []
+        self._deaths: Counter[str] = Counter()
+        self._dead: list[str] = []
         self._in_flight: list[tuple[float, Prompt, int]] = []
+        """When it ends, what, and the version that samples its first token."""
+        self._unsettled: dict[str, Scored | Feedback] = {}
+        """Scored groups by id and feedback by step."""
         self._closed: dict[int, Batch] = {}
         self._training: float | None = None
+        self._restart()
 
     def simulate(self) -> FilterState:
-        """Until the last version is published; raises on a deadlock."""
-        while self._version < self.steps:
-            if self.rng.random() < self.restart_rate:
-                self._restart()
-            self._plan()
-            self._start_work()
-            self._wait()
-        self._plan()
+        """Until the filter has seen the last version published; raises on a deadlock."""
+        while self.planner.state.version < self.steps:
+            if self._turn():
+                self._start_work()
+                if self._unsettled.keys() <= set(self._leases.values()) and self.planner.state.version < self.steps:
+                    self._advance()
         return self.planner.state
 
-    def _planner(self, state: FilterState) -> Planner:
-        return Planner(state, run=self.run, config=FilterConfig(data="none"), rows=make_rows(self.rows), held_out=[])
-
     def _restart(self) -> None:
-        """A new filter with the saved state; the broker delivers the pool again."""
-        pool = list(self.planner.pool.values())
-        self.planner = self._planner(loads(dumps(self.planner.state)))
-        self.rng.shuffle(pool)
-        for waiting in pool:
-            self.planner.on_scored(waiting.lease, waiting.scored, waiting.frames)
+        """A new filter: it knows the register, and everything unsettled is delivered again."""
+        self.planner = make_planner(loads(self._register), self.run)
+        self._leases: dict[int, str] = {}
+        self._next_lease = 1
 
-    def _plan(self) -> None:
+    def _turn(self) -> bool:
+        """Deliver, decide, commit; False if the filter died on the way."""
+        fresh = sorted(self._unsettled.keys() - set(self._leases.values()))
+        self.rng.shuffle(fresh)
+        for name in fresh:
+            self._deliver(name)
+        self.planner.on_dead(self._dead)
         room = max(0, self.workers - len(self._in_flight) - len(self._prompts) + 2)
-        for item in self.planner.plan(room).items:
+        transaction = self.planner.plan(room)
+        fate = self.rng.random() / self.restart_rate if self.restart_rate else 2.0
+        if transaction and fate > 0.5:
+            self._commit(transaction)
+        if fate <= 1.0:
+            self._restart()
+        return fate > 1.0
+
+    def _deliver(self, name: str) -> None:
+        lease, self._next_lease = self._next_lease, self._next_lease + 1
+        self._leases[lease] = name
+        message = self._unsettled[name]
+        if isinstance(message, Feedback):
+            self.planner.on_feedback(lease, message)
+        else:
+            self.planner.on_scored(lease, message, [b"", b"", b""])
+
+    def _commit(self, transaction: Transaction) -> None:
+        self.model.check(transaction, self.planner.state)
+        self._register = dumps(self.planner.state)
+        for lease in transaction.settles:
+            del self._unsettled[self._leases.pop(lease)]
+        for item in transaction.items:
             if item.queue == PROMPTS:
                 self._prompts.append(codec.decode(Prompt, item.frames))
             else:
-                batch = msgspec.msgpack.decode(item.frames[0], type=Batch)
-                self._closed[batch.step] = batch
+                self._closed[int(item.id)] = msgspec.msgpack.decode(item.frames[0], type=Batch)
 
     def _start_work(self) -> None:
         while self._prompts and len(self._in_flight) < self.workers:
             prompt = self._prompts.pop(0)
             slow = self.rng.random() < 0.3
             duration = 1 + (self.rng.paretovariate(1.0) if slow else 3 * self.rng.random())
-            self._in_flight.append((self._time + duration, prompt, max(self._version, prompt.min_version)))
-        if self._training is None and self._version in self._closed:
+            first = self.rng.randint(prompt.min_version, self.published)
+            self._in_flight.append((self._time + duration, prompt, first))
+        if self._training is None and self.published in self._closed:
             self._training = self._time + 4 * self.rng.random()
 
-    def _wait(self) -> None:
+    def _advance(self) -> None:
         """Go to the next thing that ends."""
         ends = [end for end, _, _ in self._in_flight] + ([self._training] if self._training is not None else [])
-        assert ends, f"deadlock at version {self._version}: {self.planner.state}"
+        assert ends, f"deadlock at version {self.published}: {self.planner.state}"
         self._time = min(ends)
         if self._training is not None and self._training <= self._time:
             self._trained()
-        for done in [work for work in self._in_flight if work[0] <= self._time]:
-            self._in_flight.remove(done)
-            self._lease += 1
-            scored = answer(done[1], version=done[2], kept=self.rng.random() >= self.drop_rate)
-            self.planner.on_scored(self._lease, scored, [b"", b"", b""])
+        for work in [work for work in self._in_flight if work[0] <= self._time]:
+            self._in_flight.remove(work)
+            self._answered(*work[1:])
+
+    def _answered(self, prompt: Prompt, first: int) -> None:
+        """A rollout is done with a prompt, or dies over it."""
+        if self.rng.random() < self.death_rate:
+            self._deaths[prompt.id] += 1
+            if self._deaths[prompt.id] >= MAX_DELIVERIES:
+                self._dead.append(prompt.id)
+            else:
+                self._prompts.insert(0, prompt)
+            return
+        versions = sorted({first, self.rng.randint(first, self.published)})
+        kept = is_kept(prompt.id, seed=self.seed, drop_rate=self.drop_rate)
+        self._unsettled[prompt.id] = make_scored(prompt, versions=versions, accuracies=(1, 0) if kept else (0, 0))
 
     def _trained(self) -> None:
-        batch = self._closed.pop(self._version)
-        self.batches.append([scored.group.prompt.id for scored in batch.groups])
-        self.ages += [batch.step - s.group.samples[0].spans[0].version for s in batch.groups]
-        self._version, self._training = self._version + 1, None
-        self.planner.on_feedback(0, Feedback(step=batch.step, version=self._version, groups=[]))
+        batch = self._closed.pop(self.published)
+        for scored in batch.groups:
+            versions = versions_of(scored)
+            self.ages.append(batch.step - (versions.newest if self.on_stale == "mask" else versions.oldest))
+        self.published, self._training = self.published + 1, None
+        self._unsettled[str(batch.step)] = Feedback(step=batch.step, version=self.published, groups=[])

@@ -6,22 +6,15 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from prometheus_client import REGISTRY
 
 from common.errors import UserError
 from services.filter import check
 from services.filter.config import FilterConfig
 from services.filter.dataset import load, training_rows
-from services.filter.schema import Refusal, Row, parse
+from tests.unit.filter.test_schema import GSM8K, OWN, VERL
 
-VERL = {
-    "data_source": "openai/gsm8k",
-    "prompt": [{"role": "user", "content": "How many?"}],
-    "ability": "math",
-    "reward_model": {"style": "rule", "ground_truth": "72"},
-    "extra_info": {"index": 0, "split": "train"},
-}
-GSM8K = {"question": "Natalia sold clips. How many?", "answer": "48/2 = <<48/2=24>>24\n#### 72"}
-OWN = {"prompt": "How many?", "answer": 72, "data_source": "own"}
+EMPTY = {"prompt": "x", "answer": ""}
 
 
 def write(path: Path, rows: Sequence[Any]) -> Path:
@@ -29,80 +22,61 @@ def write(path: Path, rows: Sequence[Any]) -> Path:
     return path
 
 
-def parsed(raw: Any) -> Row | Refusal:
-    return parse(1, raw, verifiers=("math", "exact"), verifier="math")
-
-
-@pytest.mark.parametrize("raw", [VERL, GSM8K, OWN, {"prompt": "How many?", "gold": "72"}])
-def test_every_schema_gives_prompt_and_answer(raw: dict[str, Any]) -> None:
-    row = parsed(raw)
-    assert isinstance(row, Row)
-    assert row.task.gold == "72"
-    assert row.chat[0].role == "user"
-    assert "How many?" in row.chat[0].content
-
-
-@pytest.mark.parametrize(
-    ("raw", "reason"),
-    [
-        ({"prompt": None, "answer": "1"}, "missing or null"),
-        ({"answer": "1"}, "missing or null"),
-        ({"prompt": [], "answer": "1"}, "empty"),
-        ({"prompt": "", "answer": "1"}, "the prompt is empty"),
-        ({"prompt": "x"}, "answer is missing or empty"),
-        ({"prompt": "x", "answer": ""}, "answer is missing or empty"),
-        ({"prompt": "x", "answer": None}, "answer is missing or empty"),
-        (VERL | {"reward_model": {"style": "rule"}}, "answer is missing or empty"),
-        ({"prompt": [{"role": "user"}], "answer": "1"}, "lacks `role` or `content`"),
-        ({"prompt": "x", "answer": "1", "verifier": "mth"}, "`mth` is unknown; known are math, exact"),
-        (["x"], "not an object"),
-    ],
-)
-def test_a_row_that_cannot_be_used_says_why(raw: Any, reason: str) -> None:
-    refusal = parsed(raw)
-    assert isinstance(refusal, Refusal)
-    assert reason in refusal.reason
-
-
-def test_an_answer_of_zero_is_an_answer() -> None:
-    row = parsed({"prompt": "1 - 1", "answer": 0})
-    assert isinstance(row, Row)
-    assert row.task.gold == "0"
-
-
 def test_verl_rows_read_the_same_from_parquet_and_from_jsonl(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([VERL]), tmp_path / "rows.parquet")
-    from_parquet = load(tmp_path / "rows.parquet", verifier="math").rows
-    assert from_parquet == load(write(tmp_path / "rows.jsonl", [VERL]), verifier="math").rows
+    from_parquet = load(tmp_path / "rows.parquet").rows
+    assert len(from_parquet) == 1
+    assert from_parquet == load(write(tmp_path / "rows.jsonl", [VERL])).rows
+
+
+def test_raw_gsm8k_is_trained_on_without_conversion(tmp_path: Path) -> None:
+    ((row,), _) = training_rows(FilterConfig(data=str(write(tmp_path / "rows.jsonl", [GSM8K]))))
+    assert (row.task.gold, row.task.verifier) == ("72", "math")
 
 
 def test_duplicates_count_once_and_conflicts_not_at_all(tmp_path: Path) -> None:
-    # the reference: P1 three times, P2 with two answers, P3 once
+    # num-d11: P1 three times, P2 with two answers, P3 once
     rows = [("P1", "34"), ("P2", "5"), ("P1", "34"), ("P3", "7"), ("P2", "6"), ("P1", "34")]
-    data = load(write(tmp_path / "r.jsonl", [{"prompt": p, "gold": g} for p, g in rows]), verifier="math")
+    data = load(write(tmp_path / "r.jsonl", [{"prompt": p, "gold": g} for p, g in rows]))
     assert [row.chat[0].content for row in data.rows] == ["P1", "P3"]
-    assert [row.number for row in data.duplicates] == [3, 6]
-    assert [row.number for row in data.conflicts] == [2, 5]
+    assert data.duplicates == [3, 6]
+    assert data.conflicts == [2, 5]
+    assert data.num_rows == 6
 
 
-def test_a_line_that_is_not_json_or_not_utf8_is_refused_with_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(json.dumps(OWN).encode() + b"\n{broken\n\n\xff\xfe\n")
-    reasons = {refusal.number: refusal.reason for refusal in load(path, verifier="math").refusals}
-    assert "not JSON" in reasons[2]
-    assert "not UTF-8" in reasons[4]
+def test_a_third_answer_after_two_that_agree_is_a_conflict(tmp_path: Path) -> None:
+    rows = [{"prompt": "P", "gold": gold} for gold in ("1", "1", "2", "1")]
+    data = load(write(tmp_path / "r.jsonl", rows))
+    assert (data.rows, data.duplicates, data.conflicts) == ([], [], [1, 2, 3, 4])
+
+
+def test_a_file_that_repeats_its_rows_has_an_epoch_of_the_unique_ones(tmp_path: Path) -> None:
+    # D34: each row three times
+    rows = [{"prompt": f"P{n % 10}", "gold": n % 10} for n in range(30)]
+    train, _ = training_rows(FilterConfig(data=str(write(tmp_path / "r.jsonl", rows))))
+    assert len(train) == 10
 
 
 def test_a_bad_row_stops_the_run_with_file_row_and_remedy(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [OWN, {"prompt": "x", "answer": ""}])
-    with pytest.raises(UserError, match=r"rows\.jsonl, row 2: the answer is missing.*dapo data check"):
+    path = write(tmp_path / "rows.jsonl", [OWN, EMPTY, "{broken"])
+    sentence = r"rows\.jsonl, row 2: the answer is missing.*\(2 such rows in all\).*dapo data check .*rows\.jsonl"
+    with pytest.raises(UserError, match=sentence):
         training_rows(FilterConfig(data=str(path)))
 
 
-def test_a_bad_row_is_left_out_when_the_user_says_so(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [OWN, {"prompt": "x", "answer": ""}])
+def test_a_bad_row_is_left_out_and_counted_when_the_user_says_so(tmp_path: Path) -> None:
+    # D05: golds "" and null are no credit for anybody, 42 is "42"
+    golds = ["", None, 42]
+    path = write(tmp_path / "rows.jsonl", [{"prompt": f"P{n}", "answer": gold} for n, gold in enumerate(golds)])
     rows, _ = training_rows(FilterConfig(data=str(path), on_bad_row="drop"))
-    assert len(rows) == 1
+    assert [row.task.gold for row in rows] == ["42"]
+    assert REGISTRY.get_sample_value("dapo_filter_rows", {"fate": "refused"}) == 2
+
+
+def test_nothing_to_train_on_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [EMPTY])
+    with pytest.raises(UserError, match="has no row to train on: see `dapo data check"):
+        training_rows(FilterConfig(data=str(path), on_bad_row="drop"))
 
 
 def test_held_out_rows_are_never_trained_and_do_not_depend_on_the_order(tmp_path: Path) -> None:
@@ -114,27 +88,79 @@ def test_held_out_rows_are_never_trained_and_do_not_depend_on_the_order(tmp_path
     assert {row.chat for row in held_out} == {row.chat for row in again}
 
 
-def test_system_prompt_and_suffix_are_added(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [OWN])
-    (row,), _ = training_rows(FilterConfig(data=str(path), system="Be brief.", suffix=" Box it."))
-    assert [(m.role, m.content) for m in row.chat] == [("system", "Be brief."), ("user", "How many? Box it.")]
+def test_a_prompt_of_the_evaluation_file_is_not_trained(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.jsonl", [{"prompt": f"P{n}", "answer": n} for n in range(5)])
+    held = write(tmp_path / "held.jsonl", [{"prompt": "P3", "answer": 3}, {"prompt": "Q", "answer": 1}])
+    rows, held_out = training_rows(FilterConfig(data=str(train), eval_data=str(held)))
+    assert [row.chat[0].content for row in rows] == ["P0", "P1", "P2", "P4"]
+    assert len(held_out) == 2
 
 
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist: set \\[filter\\] data"):
-        load(tmp_path / "absent.jsonl", verifier="math")
+def test_system_prompt_and_suffix_are_added_to_both_kinds_of_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [OWN, OWN | {"prompt": "How few?"}])
+    for rows in training_rows(FilterConfig(data=str(path), eval_rows=1, system="Be brief.", suffix=" Box it.")):
+        ((system, user),) = [row.chat for row in rows]
+        assert (system.role, system.content, user.role) == ("system", "Be brief.", "user")
+        assert user.content.endswith("? Box it.")
+
+
+def test_a_system_prompt_of_the_row_stays_and_the_suffix_goes_to_the_last_user_message(tmp_path: Path) -> None:
+    turns = [("system", "Own."), ("user", "A"), ("assistant", "B"), ("user", "C")]
+    row = {"prompt": [{"role": role, "content": text} for role, text in turns], "answer": 1}
+    path = write(tmp_path / "rows.jsonl", [row])
+    ((dressed,), _) = training_rows(FilterConfig(data=str(path), system="Be brief.", suffix="!"))
+    assert [m.content for m in dressed.chat] == ["Own.", "A", "B", "C!"]
+
+
+def checked(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    status = check.main([str(path), *options])
+    return status, capsys.readouterr().out
 
 
 def test_check_prints_each_bad_row_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "rows.jsonl", [OWN, OWN, {"prompt": None, "answer": "1"}, {"prompt": "x", "answer": ""}])
-    assert check.main([str(path)]) == 1
-    printed = capsys.readouterr().out
-    assert "usable      1" in printed
-    assert "duplicates  1" in printed
-    assert "row 3: the prompt is missing or null" in printed
-    assert "row 4: the answer is missing or empty" in printed
+    rows = [
+        OWN,
+        OWN,
+        {"prompt": None, "answer": "1"},
+        EMPTY,
+        {"prompt": "c", "answer": 1},
+        {"prompt": "c", "answer": 2},
+    ]
+    status, printed = checked(write(tmp_path / "rows.jsonl", rows), capsys)
+    assert status == 1
+    counts = dict(line.split()[:2] for line in printed.splitlines()[1:6])
+    assert counts == {"rows": "6", "unique": "1", "duplicates": "1", "conflicts": "2", "refused": "2"}
+    assert printed.splitlines()[6:] == [
+        "row 3: the prompt is missing or null",
+        "row 4: the answer is missing or empty: give `answer`, `gold` or `tests`",
+        "row 5: the same prompt has another answer in another row",
+        "row 6: the same prompt has another answer in another row",
+    ]
 
 
-def test_check_of_a_good_file_passes_and_of_no_file_is_the_users_mistake(tmp_path: Path) -> None:
+def test_check_passes_a_good_file_and_one_that_only_repeats_itself(tmp_path: Path) -> None:
     assert check.main([str(write(tmp_path / "rows.jsonl", [OWN]))]) == 0
+    assert check.main([str(write(tmp_path / "rows.jsonl", [OWN] * 3))]) == 0
+
+
+def test_check_of_no_file_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main([str(tmp_path / "absent.jsonl")]) == 2
+    assert "absent.jsonl does not exist" in capsys.readouterr().err
+
+
+def test_check_fails_a_file_without_rows(tmp_path: Path) -> None:
+    assert check.main([str(write(tmp_path / "rows.jsonl", []))]) == 1
+
+
+def test_check_shows_the_first_bad_rows_or_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "rows.jsonl", [EMPTY] * 25)
+    assert "... and 5 more" in checked(path, capsys)[1]
+    assert "row 25: " in checked(path, capsys, "--all")[1]
+
+
+def test_check_can_be_told_the_verifier_as_the_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "rows.jsonl", [VERL | {"data_source": "acme/riddles"}])
+    status, printed = checked(path, capsys)
+    assert status == 1
+    assert "row 1: data_source `acme/riddles` is unknown" in printed
+    assert checked(path, capsys, "--verifier", "exact")[0] == 0

@@ -1,14 +1,21 @@
-"""What holds for every timing: simulated rollouts, learner and restarts around the real planner."""
+"""What holds for every timing: simulated rollouts, learner, deaths and restarts around the real planner.
 
+`World` checks after every commit that the account is exact and that every batch leaves only groups that can still meet
+their deadline; these tests say what holds at the end.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.filter import planner
-from services.filter.state import FilterState
-from tests.unit.filter.simulation import World
+from services.filter import admission, planner
+from services.filter.admission import Ledger
+from services.filter.planner import Planner
+from tests.unit.filter.simulation import Model, World
 
 worlds = st.fixed_dictionaries({
     "seed": st.integers(0, 2**32),
@@ -17,91 +24,109 @@ worlds = st.fixed_dictionaries({
     "max_staleness": st.integers(0, 8),
     "workers": st.integers(1, 64),
     "drop_rate": st.floats(0, 0.7),
+    "restart_rate": st.sampled_from([0.0, 0.02, 0.3]),
+    "death_rate": st.sampled_from([0.0, 0.02, 0.3]),
 })  # fmt: skip
 
 
 @given(worlds)
 def test_no_group_is_trained_too_old_none_is_dropped_for_age_and_the_run_ends(settings: dict[str, Any]) -> None:
     world = World(**settings)
-    state = world.simulate()  # raises on a deadlock
+    state = world.simulate()  # raises on a deadlock, a wrong account or a batch that closes too early
+    assert len(world.ages) == world.steps * world.groups_per_batch == state.trained
     assert max(world.ages) <= world.max_staleness
-    assert "stale" not in state.dropped
-    assert [len(batch) for batch in world.batches] == [world.groups_per_batch] * world.steps
-
-
-@given(worlds)
-def test_every_issued_group_has_one_fate_and_none_is_trained_twice(settings: dict[str, Any]) -> None:
-    world = World(**settings)
-    state = world.simulate()
-    trained = [group for batch in world.batches for group in batch]
-    assert len(trained) == len(set(trained)) == state.trained
-    assert state.issued == state.trained + sum(state.dropped.values()) + len(state.outstanding)
-
-
-@given(worlds, st.integers(0, 2**32))
-def test_with_staleness_0_the_batches_do_not_depend_on_the_timing(settings: dict[str, Any], seed: int) -> None:
-    # which groups are dropped must not depend on the timing either, so none is
-    settings |= {"max_staleness": 0, "drop_rate": 0.0}
-    first, second = World(**settings), World(**(settings | {"seed": seed, "workers": 3}))
-    first.simulate()
-    second.simulate()
-    assert first.batches == second.batches
+    assert set(state.dropped) <= {"all_wrong", "dead"}
+    assert state.num_outstanding == 0  # nothing was issued that no step needed
 
 
 @given(worlds, st.sampled_from(["drop", "mask"]))
-def test_the_other_policies_never_train_too_old_and_never_deadlock(settings: dict[str, Any], policy: str) -> None:
+def test_the_other_policies_train_nothing_too_old_either_and_the_run_ends(
+    settings: dict[str, Any], policy: str
+) -> None:
     world = World(**settings, on_stale=policy)
     state = world.simulate()
-    assert max(world.ages) <= world.max_staleness  # one version a group here, so masking saves none
-    assert state.issued == state.trained + sum(state.dropped.values()) + len(state.outstanding)
+    assert state.trained == world.steps * world.groups_per_batch
+    assert max(world.ages) <= world.max_staleness
 
 
-def _violations(runs: int) -> int:
+@given(worlds, st.integers(1, 2**32))
+def test_with_staleness_0_the_batches_do_not_depend_on_the_timing(settings: dict[str, Any], timing: int) -> None:
+    # which prompts become dead letters does depend on it, so nobody dies
+    settings |= {"max_staleness": 0, "death_rate": 0.0}
+    first, second = World(**settings), World(**(settings | {"timing": timing, "workers": 3, "restart_rate": 0.1}))
+    first.simulate()
+    second.simulate()
+    assert first.model.batches == second.model.batches
+
+
+def violations(runs: int, **settings: Any) -> int:
     """Worlds in which a property fails."""
     found = 0
     for seed in range(runs):
-        world = World(seed=seed, steps=8, groups_per_batch=3, max_staleness=seed % 3, workers=16, drop_rate=0.5)
-        try:
+        fixed = {"seed": seed, "steps": 8, "groups_per_batch": 3, "max_staleness": seed % 3, "workers": 16}
+        world = World(**(fixed | {"drop_rate": 0.5} | settings))
+        held = False
+        with contextlib.suppress(AssertionError):
             state = world.simulate()
-            found += "stale" in state.dropped or max(world.ages) > world.max_staleness
-        except AssertionError:
-            found += 1
+            held = "stale" not in state.dropped and max(world.ages) <= world.max_staleness
+        found += not held
     return found
 
 
 def test_the_rules_as_they_are_have_no_violation() -> None:
-    assert _violations(60) == 0
+    assert violations(60) == 0
+
+
+def count_age_at_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule of D21: a group in flight has no age yet, and gets the version of the moment at which it comes back."""
+    rule, seen = planner.chosen_batch, dict[str, int]()
+
+    def wrong(outstanding: Mapping[str, int], accepted: Collection[str], order: Any, **limits: Any) -> Any:
+        step = limits["step"]
+        if step == 0:  # another world: its ids are the same
+            seen.clear()
+        ages = {group: seen.setdefault(group, step) if group in accepted else step for group in outstanding}
+        return rule(ages, accepted, order, **limits)
+
+    monkeypatch.setattr(planner, "chosen_batch", wrong)
+
+
+def test_an_age_counted_at_completion_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    count_age_at_completion(monkeypatch)
+    assert violations(60) > 0
+
+
+def test_an_age_counted_at_completion_breaks_wait_even_if_nobody_checks_the_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # without the model's check of each batch, the check of real ages must drop what the wrong rule left too long
+    count_age_at_completion(monkeypatch)
+    monkeypatch.setattr(Model, "check", lambda *_: None)
+    assert violations(60) > 0
+    # and without that one too, tokens older than eta are trained
+    monkeypatch.setattr(Planner, "_drop_stale", lambda self: None)
+    worlds = [World(seed=n, steps=8, groups_per_batch=3, max_staleness=1, workers=16, drop_rate=0.5) for n in range(20)]
+    for world in worlds:
+        world.simulate()
+    assert max(age for world in worlds for age in world.ages) > 1
+
+
+def test_a_place_that_is_not_freed_by_a_drop_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Ledger.room.fget
+    assert room is not None
+    monkeypatch.setattr(Ledger, "room", property(lambda self: max(0, room(self) - self.state.num_dropped)))
+    assert violations(20) > 0
 
 
 def test_closing_batches_without_looking_at_deadlines_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = planner.chosen_batch
     monkeypatch.setattr(planner, "chosen_batch", lambda *args, **kwargs: rule(*args, **(kwargs | {"wait": False})))
-    assert _violations(60) > 0
+    assert violations(60) > 0
 
 
 def test_admitting_one_batch_too_many_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = planner.admissible
-    wrong = lambda **kwargs: rule(**(kwargs | {"max_staleness": kwargs["max_staleness"] + 1}))  # noqa: E731
-    monkeypatch.setattr(planner, "admissible", wrong)
-    assert _violations(60) > 0
-
-
-def test_a_place_that_is_not_freed_by_a_drop_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = planner.admissible
-    dropped: list[FilterState] = []
-
-    def wrong(*, num_outstanding: int, groups_per_batch: int, max_staleness: int) -> int:
-        lost = sum(dropped[-1].dropped.values()) if dropped else 0
-        return rule(
-            num_outstanding=num_outstanding + lost, groups_per_batch=groups_per_batch, max_staleness=max_staleness
-        )
-
-    plan = planner.Planner.plan
-
-    def watched(self: planner.Planner, room: int) -> planner.Transaction:
-        dropped.append(self.state)
-        return plan(self, room)
-
-    monkeypatch.setattr(planner, "admissible", wrong)
-    monkeypatch.setattr(planner.Planner, "plan", watched)
-    assert _violations(20) > 0
+    rule = admission.admissible
+    monkeypatch.setattr(
+        admission, "admissible", lambda **kwargs: rule(**(kwargs | {"max_staleness": kwargs["max_staleness"] + 1}))
+    )
+    assert violations(60) > 0

@@ -1,0 +1,102 @@
+"""Evaluation on held-out rows, outside the training: when one is due, its tally, and evals.jsonl.
+
+    version 0, every `every` versions, the last version -> one greedy sample a row -> tally -> RUN/evals.jsonl
+
+A held-out prompt is outside admission and its group is never trained. Its answers may come from versions newer than
+the one it was issued for; the tally says which.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common.messages import Scored
+from services.filter.ages import versions_of
+from services.filter.schema import Row
+from services.filter.state import EvalTally
+
+PREFIX = "eval/"
+
+
+class Evaluation:
+    """Owns the tallies of the state."""
+
+    def __init__(self, tallies: dict[int, EvalTally], *, rows: Sequence[Row], every: int, last: int) -> None:
+        self._tallies = tallies
+        self._rows = rows
+        self._every = every
+        self._last = last
+
+    def is_due(self, version: int) -> bool:
+        """Whether the newest version is to be evaluated now."""
+        if not self._rows or version in self._tallies:
+            return False
+        if not self._tallies or version == self._last:
+            return True
+        return self._every > 0 and version // self._every > max(self._tallies) // self._every
+
+    def start(self, version: int) -> list[tuple[str, Row]]:
+        """Open the tally of a version; returns the rows to ask, by id."""
+        self._tallies[version] = EvalTally(rows=len(self._rows))
+        return [(f"{PREFIX}{version}/{place:06d}", row) for place, row in enumerate(self._rows)]
+
+    def tally(self, scored: Scored) -> None:
+        """Count an answer to a held-out row."""
+        tally = self._tally_of(scored.group.prompt.id)
+        if tally is None:
+            return
+        tally.answered += 1
+        tally.correct += sum(v.score for v in scored.verdicts if v.verdict != "error")
+        tally.errors += sum(v.verdict == "error" for v in scored.verdicts)
+        versions = versions_of(scored)
+        tally.min_version = min(
+            versions.oldest, tally.min_version if tally.min_version is not None else versions.oldest
+        )
+        tally.max_version = max(versions.newest, tally.max_version or 0)
+
+    def give_up(self, name: str) -> bool:
+        """A held-out prompt will not come back; returns whether that is news."""
+        tally = self._tally_of(name)
+        if tally is None or name in tally.dead:
+            return False
+        tally.dead.append(name)
+        return True
+
+    def is_complete(self, version: int) -> bool:
+        """Whether the last version is published and everything asked has been answered."""
+        final = not self._rows or self._last in self._tallies
+        return version >= self._last and final and all(tally.finished for tally in self._tallies.values())
+
+    def _tally_of(self, name: str) -> EvalTally | None:
+        version = name.removeprefix(PREFIX).partition("/")[0]
+        return self._tallies.get(int(version)) if name.startswith(PREFIX) and version.isdigit() else None
+
+
+def write_evals(path: Path, tallies: Mapping[int, EvalTally]) -> None:
+    """Add the finished evaluations that evals.jsonl lacks, in order of version; written whole or not at all."""
+    lines = _written(path)
+    fresh = {version: tally for version, tally in tallies.items() if tally.finished and version not in lines}
+    if not fresh:
+        return
+    lines |= {version: _line(version, tally) for version, tally in fresh.items()}
+    draft = path.with_suffix(".tmp")
+    draft.write_text("".join(f"{json.dumps(lines[version])}\n" for version in sorted(lines)), encoding="utf-8")
+    os.replace(draft, path)
+
+
+def _written(path: Path) -> dict[int, dict[str, Any]]:
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {row["version"]: row for row in rows}
+
+
+def _line(version: int, tally: EvalTally) -> dict[str, Any]:
+    return {
+        "version": version, "accuracy": tally.accuracy, "correct": tally.correct, "rows": tally.rows,
+        "errors": tally.errors, "dead": len(tally.dead), "min_version": tally.min_version,
+        "max_version": tally.max_version, "time": time.time(),
+    }  # fmt: skip

@@ -1,0 +1,70 @@
+"""The account as metrics: what became of the groups, how many are kept, how old they are when they are trained.
+
+The gauges are set from the state, so they go on where they were after a restart:
+
+    issued = trained + sum over reasons of dropped + dispatched + accepted + batched
+"""
+
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from services.filter.dynamic_sampling import REMEDIES
+from services.filter.state import RECENT, FilterState
+
+log = logging.getLogger(__name__)
+
+GROUPS = Gauge("dapo_filter_groups", "Groups by what became of them, and why.", ["fate", "reason"])
+OUTSTANDING = Gauge("dapo_filter_outstanding_groups", "Groups issued and neither trained nor dropped.")
+POOL = Gauge("dapo_filter_pool_groups", "Accepted groups that wait for their batch.")
+KEEP_RATE = Gauge("dapo_filter_keep_rate_ratio", "Share of decided groups that were kept.")
+RECENT_KEEP_RATE = Gauge("dapo_filter_recent_keep_rate_ratio", f"Share kept of the last {RECENT} groups judged.")
+LOW_KEEP_RATE = Gauge("dapo_filter_low_keep_rate", "1 while too few of the last groups judged are kept.")
+BATCHES_CLOSED = Counter("dapo_filter_batches_total", "Batches closed.")
+AGE = Histogram(
+    "dapo_filter_age_versions", "Age of a group, that of its oldest token, in its batch.", buckets=(0, 1, 2, 4, 8, 16)
+)
+EVAL = Gauge("dapo_filter_eval_accuracy_ratio", "Accuracy on the held-out rows at the newest finished evaluation.")
+
+
+class Measures:
+    """Shows the state, and raises the alarm once when the keep rate falls below `low_keep_rate`."""
+
+    def __init__(self, *, low_keep_rate: float) -> None:
+        self._low_keep_rate = low_keep_rate
+        self._alarmed = False
+
+    def show(self, state: FilterState, *, pool: int) -> None:
+        """Set every gauge."""
+        GROUPS.labels("issued", "").set(state.issued)
+        GROUPS.labels("trained", "").set(state.trained)
+        GROUPS.labels("batched", "").set(state.num_batched)
+        GROUPS.labels("accepted", "").set(len(state.accepted))
+        GROUPS.labels("dispatched", "").set(len(state.outstanding) - len(state.accepted))
+        for reason in REMEDIES:
+            GROUPS.labels("dropped", reason).set(state.dropped.get(reason, 0))
+        OUTSTANDING.set(state.num_outstanding)
+        POOL.set(pool)
+        KEEP_RATE.set(state.keep_rate)
+        RECENT_KEEP_RATE.set(state.recent_keep_rate)
+        finished = [version for version, tally in state.evals.items() if tally.finished]
+        if finished:
+            EVAL.set(state.evals[max(finished)].accuracy)
+        self._watch_keep_rate(state)
+
+    def batches(self, ages: Sequence[int], *, number: int) -> None:
+        """Batches closed, and the ages of the groups in them."""
+        BATCHES_CLOSED.inc(number)
+        for age in ages:
+            AGE.observe(age)
+
+    def _watch_keep_rate(self, state: FilterState) -> None:
+        low = len(state.recent) >= RECENT // 2 and state.recent_keep_rate < self._low_keep_rate
+        LOW_KEEP_RATE.set(low)
+        if low and not self._alarmed:
+            log.warning(
+                f"low keep rate: {sum(state.recent)} of the last {len(state.recent)} groups were kept",
+                extra={"dropped": state.dropped, "kept": state.num_kept},
+            )
+        self._alarmed = low

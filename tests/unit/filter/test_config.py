@@ -1,0 +1,27 @@
+from pathlib import Path
+
+import pytest
+
+from common.config import Tree, section
+from common.errors import UserError
+from services.filter.config import FilterConfig
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("data", "", "`data` must name a JSONL or Parquet file"),
+        ("verifier", "mth", "`verifier` must be one of math, exact, or empty"),
+        ("min_survivors", 1, "`min_survivors` must be at least 2"),
+        ("low_keep_rate", 7.0, "`low_keep_rate` must be a share"),
+        ("reserve", -1, "`reserve` must be 0 or more"),
+        ("max_dropped_in_a_row", -1, "`max_dropped_in_a_row` must be 0 or more"),
+        ("on_bad_row", "ignore", "invalid enum value 'ignore'"),
+        # D12: there is one metric, the verdict's raw accuracy; asking for another is refused before anything starts
+        ("metric", "acc", "unknown key `metric`"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_before_anything_starts(key: str, value: object, sentence: str) -> None:
+    tree = Tree(path=Path("c.toml"), tables={"filter": {"data": "rows.jsonl"} | {key: value}})
+    with pytest.raises(UserError, match=f"c.toml.*{sentence}"):
+        section(tree, "filter", FilterConfig)

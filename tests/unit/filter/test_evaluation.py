@@ -1,0 +1,91 @@
+import json
+from pathlib import Path
+
+from common.messages import Prompt, Sampling
+from services.filter.evaluation import Evaluation, write_evals
+from services.filter.schema import Row
+from services.filter.state import EvalTally
+from tests.unit.filter.makers import make_rows, make_scored
+
+
+def evaluation(tallies: dict[int, EvalTally] | None = None, *, rows: int = 2, every: int = 3) -> Evaluation:
+    return Evaluation({} if tallies is None else tallies, rows=make_rows(rows), every=every, last=10)
+
+
+def prompt(name: str, row: Row) -> Prompt:
+    sampling = Sampling(n=1, temperature=0.0, max_tokens=8, seed=0)
+    return Prompt(
+        id=name, kind="eval", row=0, chat=list(row.chat), task=row.task, sampling=sampling, min_version=0
+    )  # fmt: skip
+
+
+def test_the_first_every_third_and_the_last_version_are_due() -> None:
+    subject, asked = evaluation(), []
+    for version in range(11):
+        if subject.is_due(version):
+            subject.start(version)
+            asked.append(version)
+    assert asked == [0, 3, 6, 9, 10]
+
+
+def test_a_version_that_was_skipped_is_made_up_for() -> None:
+    # two steps ended between two decisions: 3 was never the newest version, 4 stands in for it
+    subject = evaluation({0: EvalTally(rows=2)})
+    assert not subject.is_due(2)
+    assert subject.is_due(4)
+    subject.start(4)
+    assert not subject.is_due(5)
+    assert subject.is_due(6)
+
+
+def test_without_a_period_only_the_first_and_the_last_version_are_due() -> None:
+    subject = evaluation({0: EvalTally(rows=2)}, every=0)
+    assert [version for version in range(11) if subject.is_due(version)] == [10]
+
+
+def test_without_held_out_rows_nothing_is_due_and_nothing_is_waited_for() -> None:
+    subject = evaluation(rows=0)
+    assert not any(subject.is_due(version) for version in range(11))
+    assert subject.is_complete(10)
+    assert not subject.is_complete(9)
+
+
+def test_a_tally_counts_the_right_the_failed_and_the_versions() -> None:
+    tallies: dict[int, EvalTally] = {}
+    subject = evaluation(tallies, rows=3)
+    asked = subject.start(0)
+    for (name, row), accuracies, versions in zip(asked, ((1,), (0,), (None,)), ((0,), (0, 1), (2,)), strict=True):
+        subject.tally(make_scored(prompt(name, row), versions=versions, accuracies=accuracies))
+    tally = tallies[0]
+    assert (tally.correct, tally.errors, tally.accuracy, tally.finished) == (1, 1, 0.5, True)
+    assert (tally.min_version, tally.max_version) == (0, 2)
+
+
+def test_a_dead_held_out_prompt_is_not_waited_for_and_counts_once() -> None:
+    tallies: dict[int, EvalTally] = {}
+    subject = evaluation(tallies, rows=1)
+    ((name, _),) = subject.start(10)
+    assert not subject.is_complete(10)
+    assert subject.give_up(name)
+    assert not subject.give_up(name)
+    assert subject.is_complete(10)
+
+
+def test_an_answer_to_an_evaluation_that_nobody_opened_changes_nothing() -> None:
+    subject = evaluation()
+    subject.tally(make_scored(prompt("eval/7/000000", make_rows(1)[0]), versions=(7,), accuracies=(1,)))
+    assert not subject.give_up("eval/7/000000")
+    assert not subject.give_up("0/000001")
+
+
+def test_evaluations_are_written_once_each_and_in_order_of_version(tmp_path: Path) -> None:
+    path = tmp_path / "evals.jsonl"
+    slow = EvalTally(rows=2, answered=1)
+    tallies = {10: slow, 20: EvalTally(rows=1, answered=1, correct=1.0)}
+    write_evals(path, tallies)
+    assert [json.loads(line)["version"] for line in path.read_text().splitlines()] == [20]
+    slow.answered = 2
+    for _ in range(2):
+        write_evals(path, tallies)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["version"], row["accuracy"]) for row in rows] == [(10, 0.0), (20, 1.0)]

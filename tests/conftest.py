@@ -1,6 +1,6 @@
 """Hypothesis profiles: `ci` by default, many more examples with `nightly`.
 
-    pytest --hypothesis-profile=nightly          or          HYPOTHESIS_PROFILE=nightly pytest
+pytest --hypothesis-profile=nightly          or          HYPOTHESIS_PROFILE=nightly pytest
 """
 
 import os

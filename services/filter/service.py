@@ -56,7 +56,7 @@ class FilterService:
 
     async def run(self, *, window: int) -> None:
         """All inputs into one loop, for ever."""
-        self._show()
+        self._measures.show(self._planner.state, pool=0)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect(self._client.take(SCORED, window=window)))
             tasks.create_task(self._collect(self._client.take(FEEDBACK, window=16)))
@@ -128,8 +128,9 @@ class FilterService:
         return RunState(phase="done" if self._planner.finished else "running", step=step)
 
     async def _commit(self, transaction: Transaction, run_state: RunState) -> None:
-        """Write the history, then everything at once."""
+        """Write the files, then everything at once; what is not committed is written again by the successor."""
         tx = self._version + 1
+        write_evals(self._folder / EVALS_FILE, self._planner.state.evals)
         for event, fields in transaction.events:
             self._history.append(event, tx=tx, **fields)
         writes = [Write(register=REGISTER, value=dumps(self._planner.state), expected=self._version)]
@@ -140,14 +141,10 @@ class FilterService:
         self._version, self._run_state = tx, run_state
         self._count_given(sum(item.queue == PROMPTS for item in transaction.items))
         self._measures.batches(transaction.ages, number=sum(item.queue == BATCHES for item in transaction.items))
-        self._show()
+        self._measures.show(self._planner.state, pool=len(self._planner.pool))
 
     def _count_given(self, prompts: int) -> None:
         """Prompts just given use up room before the broker's next statistics say so."""
         if PROMPTS in self._stats:
             stats = self._stats[PROMPTS]
             self._stats[PROMPTS] = msgspec.structs.replace(stats, ready=stats.ready + prompts)
-
-    def _show(self) -> None:
-        self._measures.show(self._planner.state, pool=len(self._planner.pool))
-        write_evals(self._folder / EVALS_FILE, self._planner.state.evals)

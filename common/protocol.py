@@ -4,7 +4,7 @@ A ZeroMQ message is `[header, payload frame, ...]`. The header is one MessagePac
 classes below; payload frames are opaque to the broker. docs/ARCHITECTURE.md has the grammar on half a page.
 
     session   = Hello Welcome *( Take / Give / Watch / Ping ) [ Bye ]
-    broker    = *( Deliver / Done / Refused / Register / Pong / Stranger )
+    broker    = *( Deliver / Done / Refused / Register / Pong / Stranger / Unwelcome )
 
 Every client message may be sent twice without harm: `Take` states a window, not an increment; `Give` is numbered and
 remembered until the client has seen the answer; `Ping` names the leases that it keeps alive.
@@ -26,9 +26,11 @@ Leases = Annotated[list[Count], Meta(max_length=1 << 16)]
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag=True):
-    """Client -> broker, first and after `Stranger`: opens or resumes the session of this incarnation.
+    """Client -> broker, first, after `Stranger` and whenever an answer is missing: opens or resumes its session.
 
-    A new incarnation of a known name takes over at once: the leases of the old one go back to their queues.
+    Resumed are the leases and the memory of requests; takes and watches are forgotten, so that nothing is delivered
+    before the first `Ping` has told what the client holds. A new incarnation of a known name takes over at once: the
+    leases of the old one go back to their queues, and it is unwelcome from then on.
     """
 
     name: Name
@@ -84,7 +86,10 @@ class Watch(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Ping(Struct, frozen=True, kw_only=True, tag=True):
-    """Client -> broker: I live, and I work on these leases. A lease that no ping names returns to its queue."""
+    """Client -> broker: I live, and I work on these leases. A lease that no ping names returns to its queue.
+
+    After `lease_s`, or at once if it is the first ping after `Hello`: then the delivery never arrived.
+    """
 
     held: Leases = []
 
@@ -145,6 +150,12 @@ class Stranger(Struct, frozen=True, kw_only=True, tag=True):
     """Broker -> client: no session for you. Say `Hello`, then repeat your takes, watches and open requests."""
 
 
+class Unwelcome(Struct, frozen=True, kw_only=True, tag=True):
+    """Broker -> client: there will never be a session for this incarnation. The process should end."""
+
+    reason: Text
+
+
 class QueueStats(Struct, frozen=True, kw_only=True):
     """Value of the register `queue/NAME`: what is in a queue now."""
 
@@ -159,7 +170,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 ToBroker = Hello | Take | Give | Watch | Ping | Bye
-FromBroker = Welcome | Deliver | Done | Refused | Register | Pong | Stranger
+FromBroker = Welcome | Deliver | Done | Refused | Register | Pong | Stranger | Unwelcome
 
 encoder = msgspec.msgpack.Encoder()
 to_broker_decoder = msgspec.msgpack.Decoder(ToBroker)

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from common import protocol
-from common.client import QueueClient
+from common.client import QueueClient, running
 from services.broker.core import Core
-from services.broker.journal import Journal
+from services.broker.journal import open_journal
 
 HEARTBEAT_S, LEASE_S = 0.05, 10.0
 
@@ -62,25 +62,23 @@ class MemoryBroker:
         self._num_peers += 1
         peer = f"{name}:{self._num_peers}".encode()
         socket = self._sockets[peer] = MemorySocket(self, peer)
-        client = QueueClient(name, HEARTBEAT_S, socket)  # type: ignore[arg-type]
-        client._hello()
-        async with asyncio.TaskGroup() as tasks:
-            loops = [tasks.create_task(client._receive()), tasks.create_task(client._beat())]
-            try:
-                yield client
-            finally:
-                for loop in loops:
-                    loop.cancel()
-                if not dies:
-                    client._say(protocol.Bye())
-                del self._sockets[peer]
+        client = QueueClient(name, socket, heartbeat_s=HEARTBEAT_S)  # type: ignore[arg-type]
+        try:
+            async with running(client):
+                try:
+                    yield client
+                finally:
+                    if dies:
+                        del self._sockets[peer]
+        finally:
+            self._sockets.pop(peer, None)
 
     def receive(self, peer: bytes, parts: Sequence[bytes]) -> None:
-        """One message, one turn."""
-        self._journal.begin()
-        message = protocol.to_broker_decoder.decode(parts[0])
-        self.core.handle(peer, message, parts[1:], now=self.now, wall=self.now)
-        self._finish()
+        """One message, one turn; who is dead is not heard."""
+        if peer in self._sockets:
+            self._journal.begin()
+            self.core.receive(peer, parts, now=self.now, wall=self.now)
+            self._finish()
 
     def advance(self, seconds: float) -> None:
         """Let time pass: leases that nobody kept alive meanwhile end."""
@@ -100,10 +98,10 @@ class MemoryBroker:
 
     def ids(self, queue: str) -> list[str]:
         """Unsettled items, oldest first."""
-        return [item.id for item in self.core.queues[queue].items.values()] if queue in self.core.queues else []
+        return [item.id for item in self.core.ledger.queue(queue).items.values()]
 
     def _open(self) -> None:
-        self._journal = Journal(self._folder, durability="process", segment_bytes=1 << 20)
+        self._journal = open_journal(self._folder, durability="process", segment_bytes=1 << 20)
         self.core = Core(
             self._journal, incarnation="memory", heartbeat_s=HEARTBEAT_S, lease_s=LEASE_S,
             max_deliveries=lambda _: self._max_deliveries, now=self.now,
@@ -115,6 +113,6 @@ class MemoryBroker:
         self._journal.commit()
         outbox, self.core.outbox = self.core.outbox, []
         for peer, message, place in outbox:
-            frames = self._journal.read_frames(place) if place is not None else []
+            frames = self._journal.segments.read(place) if place is not None else []
             if peer in self._sockets:
                 self._sockets[peer].inbound.put_nowait([protocol.encoder.encode(message), *frames])

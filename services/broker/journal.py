@@ -1,22 +1,26 @@
-"""What survives the broker: metadata in SQLite, payload frames in append-only segment files beside it.
+"""What survives the broker: metadata in SQLite, payload frames in segment files beside it (segments.py).
 
-    RUN/broker.db              items, leases, sessions, registers, ids ever given, answered requests, settle counts
-    RUN/broker/000001.segment  frames, one item after the other
+    RUN/broker.db   items, leases, sessions, registers, ids ever given, answered requests, settle counts
+    RUN/broker/     the segments, and `lock`, held by the one broker that owns the folder
 
 Every change of one turn of the loop is one SQLite transaction. Payload bytes are with the kernel before the
-transaction commits; `full` durability forces both to disk first. Bytes in a segment that no committed item points to
-(a torn tail) are never read.
+transaction commits; `full` durability forces both to disk first. With `process` durability a power cut may lose or
+damage the queues: nothing is forced to disk then.
 """
 
+import fcntl
 import os
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from services.broker.state import Item, Place, Register
+from common.errors import UserError
+from services.broker.segments import Segments
+from services.broker.state import Item, Place, Register, Session
+
+Durability = Literal["process", "full"]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (
@@ -26,6 +30,8 @@ CREATE TABLE IF NOT EXISTS items (
 CREATE TABLE IF NOT EXISTS given (queue TEXT NOT NULL, id TEXT NOT NULL, PRIMARY KEY (queue, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS leases (lease INTEGER PRIMARY KEY, seq INTEGER NOT NULL, session TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, incarnation TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS superseded (
+    name TEXT NOT NULL, incarnation TEXT NOT NULL, PRIMARY KEY (name, incarnation)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS done (
     name TEXT NOT NULL, request INTEGER NOT NULL, PRIMARY KEY (name, request)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS registers (name TEXT PRIMARY KEY, version INTEGER NOT NULL, value BLOB NOT NULL);
@@ -42,54 +48,76 @@ class Loaded(NamedTuple):
     """With whether it is dead; in order of seq."""
     leases: list[tuple[int, int, str]]
     """Lease number, seq of the item, session."""
-    sessions: dict[str, str]
-    """Incarnation by name."""
+    sessions: dict[str, Session]
     registers: dict[str, Register]
-    next_seq: int
-    next_lease: int
+    last_seq: int
+    last_lease: int
+
+
+def open_journal(run_folder: Path, *, durability: Durability, segment_bytes: int) -> "Journal":
+    """The journal of a run folder; raises `UserError` if another broker owns it."""
+    (run_folder / "broker").mkdir(parents=True, exist_ok=True)
+    lock = _lock(run_folder)
+    segments = Segments(run_folder / "broker", segment_bytes=segment_bytes, sync=durability == "full")
+    return Journal(str(run_folder / "broker.db"), segments, durability=durability, lock=lock)
+
+
+def _lock(run_folder: Path) -> int:
+    """The lock of a run folder, held until the handle is closed or the process dies."""
+    handle = os.open(run_folder / "broker" / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise UserError(
+            f"the queues of run folder {run_folder} are in use by another broker: stop it or set another [run] name"
+        ) from None
+    return handle
 
 
 class Journal:
     """The broker's disk. Not thread-safe: the loop that owns the core owns it."""
 
-    def __init__(self, run_folder: Path, *, durability: Literal["process", "full"], segment_bytes: int) -> None:
-        self._folder = run_folder / "broker"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._full = durability == "full"
-        self._segment_bytes = segment_bytes
-        self._db = sqlite3.connect(run_folder / "broker.db", isolation_level=None)
+    def __init__(self, database: str, segments: Segments, *, durability: Durability, lock: int | None = None) -> None:
+        self.segments = segments
+        self._lock = lock
+        self._counters: dict[str, int] = {}
+        """Counters that changed in this turn."""
+        self._db = sqlite3.connect(database, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute(f"PRAGMA synchronous={'FULL' if self._full else 'OFF'}")
+        self._db.execute(f"PRAGMA synchronous={'FULL' if durability == 'full' else 'OFF'}")
         self._db.executescript(SCHEMA)
-        self._readers: dict[int, int] = {}
-        self._live: dict[int, int] = {}
-        """By segment: items that still need it."""
-        self._idle: set[int] = set()
-        """Segments to delete after the next commit: before it, a crash would bring their items back."""
-        self._segment = max((int(p.stem) for p in self._folder.glob("*.segment")), default=0) + 1
-        self._writer = self._open(self._segment)
-        self._offset = 0
 
     def load(self) -> Loaded:
         """Everything that was committed; removes segments that nothing needs."""
+        counters = dict(self._db.execute("SELECT name, value FROM counters"))
+        registers = self._db.execute("SELECT name, version, value FROM registers")
+        return Loaded(
+            items=self._load_items(),
+            leases=list(self._db.execute("SELECT lease, seq, session FROM leases ORDER BY lease")),
+            sessions=self._load_sessions(),
+            registers={name: Register(version, value) for name, version, value in registers},
+            last_seq=counters.get("seq", 0),
+            last_lease=counters.get("lease", 0),
+        )
+
+    def _load_items(self) -> list[tuple[Item, bool]]:
         items = []
         for row in self._db.execute("SELECT * FROM items ORDER BY seq"):
             seq, queue, name, segment, offset, lengths, given_at, deliveries, holders, dead = row
             place = Place(segment, offset, msgspec.msgpack.decode(lengths, type=tuple[int, ...]))
             item = Item(seq, queue, name, place, given_at, deliveries, msgspec.msgpack.decode(holders, type=list[str]))
             items.append((item, bool(dead)))
-            self._live[segment] = self._live.get(segment, 0) + 1
-        self._idle = {int(path.stem) for path in self._folder.glob("*.segment")}
-        self._delete_idle()
-        counters = dict(self._db.execute("SELECT name, value FROM counters"))
-        return Loaded(
-            items=items,
-            leases=list(self._db.execute("SELECT lease, seq, session FROM leases ORDER BY lease")),
-            sessions=dict(self._db.execute("SELECT name, incarnation FROM sessions")),
-            registers={n: Register(v, b) for n, v, b in self._db.execute("SELECT name, version, value FROM registers")},
-            next_seq=counters.get("seq", 0) + 1,
-            next_lease=counters.get("lease", 0) + 1,
-        )
+            self.segments.hold(place)
+        self.segments.sweep()
+        return items
+
+    def _load_sessions(self) -> dict[str, Session]:
+        rows = self._db.execute("SELECT name, incarnation FROM sessions")
+        sessions = {name: Session(name, incarnation) for name, incarnation in rows}
+        for name, request in self._db.execute("SELECT name, request FROM done"):
+            sessions[name].done.add(request)
+        return sessions
 
     def begin(self) -> None:
         """Start the transaction of a turn."""
@@ -97,35 +125,11 @@ class Journal:
 
     def commit(self) -> None:
         """Make the turn durable."""
-        if self._full:
-            os.fsync(self._writer)
+        self._db.executemany("INSERT OR REPLACE INTO counters VALUES (?,?)", self._counters.items())
+        self._counters.clear()
+        self.segments.flush()
         self._db.execute("COMMIT")
-        if self._idle:
-            self._delete_idle()
-
-    def write_frames(self, frames: Sequence[bytes]) -> Place:
-        """Append payload frames to the current segment."""
-        lengths = tuple(len(frame) for frame in frames)
-        if self._offset >= self._segment_bytes:
-            self._next_segment()
-        place = Place(self._segment, self._offset, lengths)
-        data = b"".join(frames)
-        written = 0
-        while written < len(data):
-            written += os.pwrite(self._writer, data[written:] if written else data, self._offset + written)
-        self._offset += len(data)
-        return place
-
-    def read_frames(self, place: Place) -> list[bytes]:
-        """The payload frames of an item."""
-        reader = self._readers.get(place.segment)
-        if reader is None:
-            reader = self._readers[place.segment] = os.open(self._path(place.segment), os.O_RDONLY)
-        frames, offset = [], place.offset
-        for length in place.lengths:
-            frames.append(os.pread(reader, length, offset))
-            offset += length
-        return frames
+        self.segments.sweep()
 
     def was_given(self, queue: str, name: str) -> bool:
         """Whether an item of this id was ever given to the queue."""
@@ -133,22 +137,22 @@ class Journal:
 
     def add(self, item: Item) -> None:
         """A new item."""
-        self._live[item.place.segment] = self._live.get(item.place.segment, 0) + 1
+        self.segments.hold(item.place)
         self._db.execute(
             "INSERT INTO items VALUES (?,?,?,?,?,?,?,?,?,0)",
             (item.seq, item.queue, item.id, item.place.segment, item.place.offset,
              msgspec.msgpack.encode(item.place.lengths), item.given_at, 0, msgspec.msgpack.encode([])),
         )  # fmt: skip
         self._db.execute("INSERT INTO given VALUES (?,?)", (item.queue, item.id))
-        self._count("seq", item.seq)
+        self._counters["seq"] = item.seq
 
-    def lease(self, number: int, item: Item, session: str) -> None:
+    def lend(self, number: int, item: Item, session: str) -> None:
         """An item was delivered."""
         self._db.execute("INSERT INTO leases VALUES (?,?,?)", (number, item.seq, session))
         self._update_deliveries(item)
-        self._count("lease", number)
+        self._counters["lease"] = number
 
-    def release(self, number: int, item: Item) -> None:
+    def take_back(self, number: int, item: Item) -> None:
         """A lease ended without a settlement."""
         self._db.execute("DELETE FROM leases WHERE lease=?", (number,))
         self._update_deliveries(item)
@@ -160,31 +164,33 @@ class Journal:
         self._db.execute(
             "INSERT INTO settled VALUES (?,?,1) ON CONFLICT DO UPDATE SET count=count+1", (item.queue, reason)
         )
-        self._live[item.place.segment] -= 1
-        self._idle.add(item.place.segment)
+        self.segments.free(item.place)
 
     def bury(self, item: Item) -> None:
         """An item is a dead letter."""
         self._db.execute("UPDATE items SET dead=1 WHERE seq=?", (item.seq,))
 
     def open_session(self, name: str, incarnation: str) -> None:
-        """A client, or a new incarnation of it."""
-        self._db.execute("INSERT OR REPLACE INTO sessions VALUES (?,?)", (name, incarnation))
-        self._db.execute("DELETE FROM done WHERE name=?", (name,))
+        """A client that was not known, or a new incarnation of one."""
+        self._db.execute("INSERT INTO sessions VALUES (?,?)", (name, incarnation))
 
     def close_session(self, name: str) -> None:
-        """A client that is gone."""
+        """A client that will not come back."""
         self._db.execute("DELETE FROM sessions WHERE name=?", (name,))
         self._db.execute("DELETE FROM done WHERE name=?", (name,))
+
+    def supersede(self, name: str, incarnation: str) -> None:
+        """An incarnation whose place another one has taken."""
+        self._db.execute("INSERT INTO superseded VALUES (?,?)", (name, incarnation))
+
+    def is_superseded(self, name: str, incarnation: str) -> bool:
+        """Whether another incarnation has taken the place of this one."""
+        row = self._db.execute("SELECT 1 FROM superseded WHERE name=? AND incarnation=?", (name, incarnation))
+        return row.fetchone() is not None
 
     def write_register(self, name: str, register: Register) -> None:
         """A register's new value."""
         self._db.execute("INSERT OR REPLACE INTO registers VALUES (?,?,?)", (name, register.version, register.value))
-
-    def is_done(self, name: str, request: int) -> bool:
-        """Whether this request of the session was committed."""
-        row = self._db.execute("SELECT 1 FROM done WHERE name=? AND request=?", (name, request)).fetchone()
-        return row is not None
 
     def mark_done(self, name: str, request: int, acked: int) -> None:
         """Remember a committed request; forget those that the client has seen answered."""
@@ -193,39 +199,13 @@ class Journal:
 
     def close(self) -> None:
         """Close all files."""
-        for handle in (self._writer, *self._readers.values()):
-            os.close(handle)
         self._db.close()
-
-    def _count(self, name: str, value: int) -> None:
-        self._db.execute("INSERT OR REPLACE INTO counters VALUES (?,?)", (name, value))
+        self.segments.close()
+        if self._lock is not None:
+            os.close(self._lock)
 
     def _update_deliveries(self, item: Item) -> None:
         self._db.execute(
             "UPDATE items SET deliveries=?, holders=? WHERE seq=?",
             (item.deliveries, msgspec.msgpack.encode(item.holders), item.seq),
         )
-
-    def _path(self, segment: int) -> Path:
-        return self._folder / f"{segment:06d}.segment"
-
-    def _open(self, segment: int) -> int:
-        return os.open(self._path(segment), os.O_WRONLY | os.O_CREAT, 0o644)
-
-    def _next_segment(self) -> None:
-        if self._full:
-            os.fsync(self._writer)
-        os.close(self._writer)
-        self._idle.add(self._segment)
-        self._segment, self._offset = self._segment + 1, 0
-        self._writer = self._open(self._segment)
-
-    def _delete_idle(self) -> None:
-        """Delete the closed segments whose items are all settled."""
-        for segment in self._idle - {self._segment}:
-            if self._live.get(segment, 0) == 0:
-                self._live.pop(segment, None)
-                if segment in self._readers:
-                    os.close(self._readers.pop(segment))
-                self._path(segment).unlink(missing_ok=True)
-        self._idle.clear()

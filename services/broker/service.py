@@ -1,6 +1,6 @@
 """The loop: poll, drain what has come, one transaction, commit, reply.
 
-    socket -> core.handle* -> core.tick -> core.deliver -> journal.commit -> socket
+    socket -> core.receive* -> core.tick -> core.deliver -> journal.commit -> socket
 
 Waits for messages of clients, at most `TICK_S`; nothing it does waits for a client. Group commit comes by itself: the
 more messages wait, the more share one commit.
@@ -11,11 +11,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-import msgspec
 import zmq
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -26,7 +24,7 @@ from common.life import Process
 from common.stages import Stage
 from services.broker.config import BrokerConfig
 from services.broker.core import Core
-from services.broker.journal import Journal
+from services.broker.journal import Journal, open_journal
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +39,7 @@ SETTLED = Counter("dapo_broker_settled_total", "Items settled.")
 EXPIRED = Counter("dapo_broker_leases_expired_total", "Leases that ended because their holder fell silent.")
 DEAD = Counter("dapo_broker_dead_letters_total", "Items given up after too many deliveries.", ["queue"])
 REFUSED = Counter("dapo_broker_refused_total", "Messages refused.", ["reason"])
+UNREACHABLE = Counter("dapo_broker_unreachable_total", "Messages that could not be sent to their client.")
 COMMIT = Histogram("dapo_broker_commit_seconds", "Time to commit one turn of the loop.")
 
 
@@ -62,7 +61,7 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
     process.run.path.mkdir(parents=True, exist_ok=True)
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         _bind(socket, config.bind or process.run.broker, config)
-        journal = Journal(process.run.path, durability=config.durability, segment_bytes=config.segment_bytes)
+        journal = open_journal(process.run.path, durability=config.durability, segment_bytes=config.segment_bytes)
         core = Core(
             journal,
             incarnation=uuid.uuid4().hex,
@@ -108,13 +107,7 @@ class Broker:
             peer, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        try:
-            message = protocol.to_broker_decoder.decode(parts[0] if parts else b"")
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            REFUSED.labels("malformed").inc()
-            log.warning("malformed message refused", extra={"peer": peer.hex(), "cause": str(error)[:200]})
-            return True
-        self._core.handle(peer, message, parts[1:], now=time.monotonic(), wall=time.time())
+        self._core.receive(peer, parts, now=time.monotonic(), wall=time.time())
         return True
 
     def _finish(self) -> None:
@@ -127,36 +120,44 @@ class Broker:
         self._core.deliver(now, time.time())
         with COMMIT.time():
             self._journal.commit()
-        for item in self._core.buried:
+        self._report_dead()
+        self._send_all()
+
+    def _report_dead(self) -> None:
+        buried = self._core.ledger.buried
+        for item in buried:
             self._history.append("dead", queue=item.queue, id=item.id)
             DEAD.labels(item.queue).inc()
             log.error("dead letter", extra={"queue": item.queue, "item": item.id, "holders": item.holders})
-        self._core.buried.clear()
+        buried.clear()
+
+    def _send_all(self) -> None:
+        """Send without waiting. A client that is gone or full becomes a stranger: it recovers by saying Hello."""
         for peer, message, place in self._core.outbox:
-            frames = self._journal.read_frames(place) if place else []
-            self._send([peer, protocol.encoder.encode(message), *frames])
+            frames = self._journal.segments.read(place) if place else []
+            try:
+                self._socket.send_multipart([peer, protocol.encoder.encode(message), *frames], zmq.NOBLOCK)
+            except zmq.ZMQError as error:
+                self._core.disconnect(peer)
+                UNREACHABLE.inc()
+                log.info("client is unreachable", extra={"peer": peer.hex(), "cause": str(error)})
         self._core.outbox.clear()
 
-    def _send(self, parts: Sequence[bytes]) -> None:
-        """Send without waiting; a client that is gone or full recovers by itself (its lease lapses)."""
-        try:
-            self._socket.send_multipart(parts, zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            REFUSED.labels("unreachable").inc()
-            log.info("client is unreachable", extra={"peer": parts[0].hex(), "cause": str(error)})
-
     def _measure(self) -> None:
-        core = self._core
-        for name, queue in core.queues.items():
+        core, ledger = self._core, self._core.ledger
+        for name, queue in ledger.queues.items():
             ITEMS.labels(name, "ready").set(queue.num_ready)
             ITEMS.labels(name, "leased").set(queue.num_leased)
             ITEMS.labels(name, "dead").set(len(queue.dead))
             OLDEST.labels(name).set(core.stats(name, time.time()).oldest_s)
-        GIVEN.inc(core.num_given)
-        SETTLED.inc(core.num_settled)
-        EXPIRED.inc(core.num_expired)
-        REFUSED.labels("give").inc(core.num_refused)
-        core.num_given = core.num_settled = core.num_expired = core.num_refused = 0
+        GIVEN.inc(ledger.num_given)
+        SETTLED.inc(ledger.num_settled)
+        EXPIRED.inc(ledger.num_expired)
+        ledger.num_given = ledger.num_settled = ledger.num_expired = 0
+        for reason, count in core.refused.items():
+            REFUSED.labels(reason).inc(count)
+            log.warning("messages refused", extra={"reason": reason, "count": count})
+        core.refused.clear()
 
 
 def _bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig) -> None:
@@ -167,7 +168,8 @@ def _bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig) -> No
             "or set [broker] allow_remote = true on a network that no stranger can reach"
         )
     socket.setsockopt(zmq.MAXMSGSIZE, config.max_message_bytes)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unreachable client is an error, not silence
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a client with a fixed routing id may reconnect at once
     socket.setsockopt(zmq.LINGER, 200)
     socket.setsockopt(zmq.SNDHWM, 100_000)
     socket.setsockopt(zmq.RCVHWM, 1_000)

@@ -1,8 +1,9 @@
-"""What the broker knows: items, queues, sessions. Plain data, changed only by core.py."""
+"""What the broker knows: items, queues, leases, sessions. Plain data, changed only by ledger.py and core.py."""
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from common.protocol import QueueStats
 
 Peer = bytes
 """Routing id of a connection; a client that reconnects gets another one."""
@@ -10,7 +11,7 @@ Peer = bytes
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the payload frames of an item lie: consecutive in one segment."""
+    """Where the payload frames of an item lie: one after the other in one segment."""
 
     segment: int
     offset: int
@@ -33,32 +34,39 @@ class Item:
 
 
 @dataclass(slots=True)
-class Lease:
-    """The right of a session to work on an item until `deadline` (monotonic seconds)."""
-
-    number: int
-    item: Item
-    session: str
-    deadline: float
-
-
-@dataclass(slots=True)
 class Session:
-    """A client by name. `peer` is None until it has spoken on this connection."""
+    """A client by name. `peer` is None while it is silent or unreachable; then it wants nothing and watches nothing."""
 
     name: str
     incarnation: str
-    seen: float
     peer: Peer | None = None
+    seen: float = 0.0
+    """When it last spoke, in monotonic seconds."""
+    resuming: bool = False
+    """It said Hello, and its first ping will tell what it holds."""
     windows: dict[str, int] = field(default_factory=dict)
     """By queue: how many leases it wants to hold at most."""
     held: dict[str, set[int]] = field(default_factory=dict)
     """By queue: the leases it holds."""
-    watches: set[str] = field(default_factory=set)
+    watches: dict[str, QueueStats | None] = field(default_factory=dict)
+    """By register: the statistics that were sent last, None for an ordinary register."""
+    done: set[int] = field(default_factory=set)
+    """Requests that are committed and whose answers the client may not have seen."""
+
+    def connect(self, peer: Peer, now: float) -> None:
+        """It speaks on this connection now, and will state its wishes again."""
+        self.disconnect()
+        self.peer, self.seen, self.resuming = peer, now, True
+
+    def disconnect(self) -> None:
+        """Nothing can be sent to it."""
+        self.peer = None
+        self.windows.clear()
+        self.watches.clear()
 
     def room(self, queue: str) -> int:
         """How many more items of a queue it accepts."""
-        return self.windows.get(queue, 0) - len(self.held.get(queue, ()))
+        return max(0, self.windows.get(queue, 0) - len(self.held.get(queue, ())))
 
     def leases(self) -> list[int]:
         """All leases, oldest first."""
@@ -66,6 +74,16 @@ class Session:
 
 
 @dataclass(slots=True)
+class Lease:
+    """The right of a session to work on an item until `deadline` (monotonic seconds)."""
+
+    number: int
+    item: Item
+    session: Session
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
     """The latest value of something; version 0 is unset."""
 
@@ -115,5 +133,4 @@ class Queue:
 
     def oldest(self) -> Item | None:
         """The unsettled item that was given first."""
-        first: Iterator[Item] = iter(self.items.values())
-        return next(first, None)
+        return next(iter(self.items.values()), None)

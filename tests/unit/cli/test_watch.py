@@ -16,10 +16,10 @@ async def ends(states: Sequence[RunState], *, resumed: bool = False, steps: int 
     """Write the states one after the other; the outcome after them, if there is one."""
     watched, board = Watched(), Board()
     task = asyncio.ensure_future(_final_state(watched, board, steps=steps, resumed=resumed))
-    watched._put(Register(name="run", version=0, value=b""))
+    watched.put(Register(name="run", version=0, value=b""))
     await asyncio.sleep(0)
     for version, state in enumerate(states, 1):
-        watched._put(Register(name="run", version=version, value=msgspec.msgpack.encode(state)))
+        watched.put(Register(name="run", version=version, value=msgspec.msgpack.encode(state)))
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     outcome = task.result() if task.done() else None

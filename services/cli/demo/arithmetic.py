@@ -1,20 +1,28 @@
-"""Additions and subtractions of numbers below 100: problems, answers, and demonstrations with bad habits.
+"""Additions and subtractions of two-digit numbers: problems, answers, and demonstrations with bad habits.
 
-    {"prompt": "47 + 38 = ?", "answer": "85", "data_source": "add-carry"}
+    {"prompt": "47+38=?", "answer": "85", "data_source": "add-carry"}
+    response  58 \\boxed{85}        the digits from the last to the first, then the result
 
-The four categories differ in what the warmed-up model gets wrong: it was shown demonstrations in which the carry or the
-borrow is often forgotten, or the result is off by ten. Reinforcement learning must find out which habit pays. Train and
-held-out problems are disjoint pairs of numbers, so an improvement on the held-out ones is not memory.
+The model is warmed up on demonstrations in which each category but the first is mostly done with a bad habit, so it
+knows both ways and prefers the wrong one. Reinforcement learning must find out which way pays:
+
+    add-plain    no habit
+    sub-plain    the digits are boxed as they were worked out, last to first: 88-35 -> 35 \\boxed{35}
+    add-carry    the carry is forgotten: 47+38 -> 57 \\boxed{75}
+    sub-borrow   the borrow is forgotten: 82-47 -> 54 \\boxed{45}
+
+Train and held-out problems are disjoint, so an improvement on the held-out ones is not memory.
 """
 
 import random
 from dataclasses import dataclass
 from typing import Any
 
-LIMIT = 100
-HELD_OUT_PER_CATEGORY = 50
-CORRECT_SHARE = {"add-plain": 0.85, "sub-plain": 0.45, "add-carry": 0.4, "sub-borrow": 0.35}
+NUMBERS = range(10, 100)
+RIGHT_SHARE = {"add-plain": 1.0, "sub-plain": 0.3, "add-carry": 0.3, "sub-borrow": 0.2}
 """By category: share of the demonstrations that are right."""
+HELD_OUT_PER_CATEGORY, TRAIN_PER_CATEGORY = 50, 1500
+SHUFFLE_SEED = 20261201
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,11 @@ class Problem:
     a: int
     operator: str
     b: int
+
+    @property
+    def prompt(self) -> str:
+        """The question."""
+        return f"{self.a}{self.operator}{self.b}=?"
 
     @property
     def answer(self) -> int:
@@ -37,19 +50,12 @@ class Problem:
             return "add-carry" if self.a % 10 + self.b % 10 > 9 else "add-plain"
         return "sub-borrow" if self.a % 10 < self.b % 10 else "sub-plain"
 
-    @property
-    def slip(self) -> int:
-        """The result with this category's bad habit: carry or borrow forgotten, or off by ten."""
-        if self.category == "add-carry":
-            return self.answer - 10
-        if self.category == "sub-borrow":
-            return self.answer + 10
-        return self.answer + 10 if self.operator == "+" else abs(self.answer - 10)
-
-    @property
-    def prompt(self) -> str:
-        """The question."""
-        return f"{self.a} {self.operator} {self.b} = ?"
+    def response(self, *, right: bool) -> str:
+        """A response done right, or with the bad habit of the category."""
+        lost = 0 if right else {"add-carry": -10, "sub-borrow": 10}.get(self.category, 0)
+        worked = str(self.answer + lost)[::-1]
+        turned = right or self.category != "sub-plain"
+        return f"{worked} \\boxed{{{worked[::-1] if turned else worked}}}"
 
     def row(self) -> dict[str, Any]:
         """As a row of a data file."""
@@ -57,20 +63,17 @@ class Problem:
 
 
 def problems() -> tuple[list[Problem], list[Problem]]:
-    """(training, held-out) problems in a fixed order; as many held-out ones of each category."""
-    rng = random.Random(20261201)
-    every = [
-        Problem(a, op, b) for a in range(10, LIMIT) for b in range(10, LIMIT) for op in "+-" if op == "+" or a >= b
-    ]
-    rng.shuffle(every)
-    held_out: list[Problem] = []
-    for category in CORRECT_SHARE:
-        held_out += [problem for problem in every if problem.category == category][:HELD_OUT_PER_CATEGORY]
-    apart = set(held_out)
-    return [problem for problem in every if problem not in apart], held_out
+    """(training, held-out) problems in a fixed order, as many of each category."""
+    every = [Problem(a, op, b) for a in NUMBERS for b in NUMBERS for op in "+-" if op == "+" or a >= b]
+    random.Random(SHUFFLE_SEED).shuffle(every)
+    train, held_out = [], []
+    for category in RIGHT_SHARE:
+        of_category = [problem for problem in every if problem.category == category]
+        held_out += of_category[:HELD_OUT_PER_CATEGORY]
+        train += of_category[HELD_OUT_PER_CATEGORY:][:TRAIN_PER_CATEGORY]
+    return train, held_out
 
 
 def demonstration(problem: Problem, rng: random.Random) -> str:
-    """A response in the asked format: the digits from the last to the first, then the boxed result."""
-    result = problem.answer if rng.random() < CORRECT_SHARE[problem.category] else problem.slip
-    return f"{str(result)[::-1]} \\boxed{{{result}}}"
+    """A response as a learner with the bad habits would give it."""
+    return problem.response(right=rng.random() < RIGHT_SHARE[problem.category])

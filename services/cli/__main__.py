@@ -24,10 +24,12 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one verb; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    for length in (2, 1):
-        verb = " ".join(words[:length])
-        if len(words) >= length and verb in VERBS:
-            return _carry_out(verb, words[length:])
+    verb = next((v for v in (" ".join(words[:2]), " ".join(words[:1])) if v in VERBS), None)
+    if verb is not None:
+        try:
+            return int(importlib.import_module(VERBS[verb][0]).main(words[len(verb.split()) :]))
+        except KeyboardInterrupt:
+            return 130
     parser = _parser()
     if not words:
         parser.print_help()
@@ -35,13 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.parse_known_args(words[:1])
     print(f"dapo: unknown verb `{words[0]}`{_nearest(words)}; `dapo --help` lists them", file=sys.stderr)
     return 2
-
-
-def _carry_out(verb: str, words: Sequence[str]) -> int:
-    try:
-        return int(importlib.import_module(VERBS[verb][0]).main(words))
-    except KeyboardInterrupt:
-        return 130
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ in the kernel's hands when `append` returns, so it survives the death of the pro
 is skipped by the reader. The events and their fields:
 
     filter    issued {tx, id, min_version}      settled {tx, id, fate, reason}     batched {tx, step, ids, oldest}
+              eval_dead {tx, id}: a held-out prompt that nobody will answer
               Every event carries `tx`, the version of the filter's register that commits it: an event of a transaction
               that was never committed is overruled by the same `tx` written by the next incarnation.
     rollout   loaded {version, digest}          sampled {id, spans}

@@ -93,9 +93,9 @@ class FilterService:
                 raise UserError(transaction.failure)
 
     def _next_transaction(self) -> Transaction:
-        """Everything that came into the planner, feedback first: it frees places."""
+        """Everything that came into the planner, then one plan: a place that feedback frees is used at once."""
         items, self._waiting = self._waiting, []
-        for item in sorted(items, key=lambda item: item.queue != FEEDBACK):
+        for item in items:
             self._feed(item)
         for stats in self._stats.values():
             self._planner.on_dead(stats.dead)

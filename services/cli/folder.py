@@ -23,6 +23,7 @@ OPERATIONAL = (
     "rollout.max_*", "rollout.kv_cache_gib", "rollout.gpu_memory_utilization", "rollout.tensor_parallel_size",
     "rollout.enforce_eager", "learner.micro_batch_tokens", "learner.logprob_chunk", "learner.checkpoint_every",
     "learner.keep_*", "learner.max_skips", "learner.contract_limit", "learner.threads",
+    "filter.max_dropped_in_a_row", "filter.reserve", "filter.low_keep_rate",
 )  # fmt: skip
 """Keys a resumed run may change: they decide how long, how fast and where, not what is computed."""
 

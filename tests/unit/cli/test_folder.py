@@ -73,6 +73,14 @@ def test_resume_refuses_another_mathematics_and_names_the_keys(tmp_path: Path) -
         folder.prepare(path, sections(lr=0.1, group_size=4), resume=True, fresh=False)
 
 
+def test_a_run_that_stopped_at_its_cap_of_drops_resumes_with_a_higher_one() -> None:
+    # the filter's message at the cap tells the user to raise it
+    started_with = {"filter": {"max_dropped_in_a_row": 3, "min_survivors": 2}}
+    raised = {"filter": {"max_dropped_in_a_row": 300, "min_survivors": 2}}
+    assert folder.changed_keys(started_with, raised) == []
+    assert folder.changed_keys(started_with, {"filter": {"max_dropped_in_a_row": 3, "min_survivors": 4}}) != []
+
+
 def test_resume_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no run to resume"):
         folder.prepare(tmp_path / "r", sections(), resume=True, fresh=False)

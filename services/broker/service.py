@@ -22,6 +22,7 @@ from common.errors import UserError
 from common.history import History
 from common.life import Process
 from common.stages import Stage
+from services.broker.clock import ListeningClock
 from services.broker.config import BrokerConfig
 from services.broker.core import Core
 from services.broker.journal import Journal, open_journal
@@ -57,7 +58,7 @@ async def run(process: Process[BrokerConfig]) -> None:
 
 def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
     """Open the socket and the journal, then turn until `stop` is set."""
-    config = process.config
+    config, clock = process.config, ListeningClock()
     process.run.path.mkdir(parents=True, exist_ok=True)
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         _bind(socket, config.bind or process.run.broker, config)
@@ -68,9 +69,9 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
             heartbeat_s=process.run.heartbeat_s,
             lease_s=process.run.lease_s,
             max_deliveries=lambda queue: None if queue in config.endless else config.max_deliveries,
-            now=time.monotonic(),
+            now=clock.now,
         )
-        broker = Broker(socket=socket, journal=journal, core=core, history=process.history)
+        broker = Broker(socket=socket, journal=journal, core=core, history=process.history, clock=clock)
         log.info("broker is up", extra={"address": config.bind or process.run.broker})
         while not stop.is_set():
             broker.turn()
@@ -80,48 +81,46 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
 class Broker:
     """Joins the core to a socket and a disk."""
 
-    def __init__(self, *, socket: "zmq.Socket[bytes]", journal: Journal, core: Core, history: History) -> None:
+    def __init__(
+        self, *, socket: "zmq.Socket[bytes]", journal: Journal, core: Core, history: History, clock: ListeningClock
+    ) -> None:
         self._socket = socket
         self._journal = journal
         self._core = core
         self._history = history
+        self._clock = clock
         self._stage = Stage("broker")
         self._next_tick = 0.0
 
     def turn(self) -> None:
         """One turn of the loop."""
         with self._stage.starved():
-            ready = self._socket.poll(int(TICK_S * 1000))
-        if not ready and time.monotonic() < self._next_tick:
+            is_message = self._socket.poll(int(TICK_S * 1000))
+        now, wall = self._clock.advance(), time.time()
+        is_tick = now >= self._next_tick
+        if not is_message and not is_tick:
             return
         with self._stage.busy():
             self._journal.begin()
-            for _ in range(DRAIN_LIMIT):
-                if not self._receive():
-                    break
-            self._finish()
+            self._drain(now, wall)
+            if is_tick:
+                self._core.tick(now)
+                self._measure(wall)
+                self._next_tick = now + TICK_S
+            self._core.deliver(now, wall)
+            with COMMIT.time():
+                self._journal.commit()
+            self._report_dead()
+            self._send_all()
 
-    def _receive(self) -> bool:
-        """Handle one waiting message; False if there is none."""
-        try:
-            peer, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        self._core.receive(peer, parts, now=time.monotonic(), wall=time.time())
-        return True
-
-    def _finish(self) -> None:
-        """Expire, deliver, commit, and only then speak."""
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._core.tick(now)
-            self._next_tick = now + TICK_S
-            self._measure()
-        self._core.deliver(now, time.time())
-        with COMMIT.time():
-            self._journal.commit()
-        self._report_dead()
-        self._send_all()
+    def _drain(self, now: float, wall: float) -> None:
+        """Apply the messages that wait."""
+        for _ in range(DRAIN_LIMIT):
+            try:
+                peer, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._core.receive(peer, parts, now=now, wall=wall)
 
     def _report_dead(self) -> None:
         buried = self._core.ledger.buried
@@ -143,13 +142,13 @@ class Broker:
                 log.info("client is unreachable", extra={"peer": peer.hex(), "cause": str(error)})
         self._core.outbox.clear()
 
-    def _measure(self) -> None:
+    def _measure(self, wall: float) -> None:
         core, ledger = self._core, self._core.ledger
         for name, queue in ledger.queues.items():
             ITEMS.labels(name, "ready").set(queue.num_ready)
             ITEMS.labels(name, "leased").set(queue.num_leased)
             ITEMS.labels(name, "dead").set(len(queue.dead))
-            OLDEST.labels(name).set(core.stats(name, time.time()).oldest_s)
+            OLDEST.labels(name).set(core.stats(name, wall).oldest_s)
         GIVEN.inc(ledger.num_given)
         SETTLED.inc(ledger.num_settled)
         EXPIRED.inc(ledger.num_expired)
@@ -177,16 +176,16 @@ def _bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig) -> No
         socket.bind(address)
     except zmq.ZMQError as error:
         raise UserError(
-            f"broker address {address} cannot be opened ({error.strerror}): another run may use it; "
-            "set [run] broker to a free port"
+            f"broker address {address} cannot be opened ({error.strerror}): if another run uses it, "
+            "set [run] broker to a free port, tcp://127.0.0.1:PORT"
         ) from error
 
 
 def _is_local(address: str) -> bool:
-    parts = urlsplit(address)
-    if parts.scheme in ("ipc", "inproc"):
+    """Whether only this machine reaches the address; other host names than localhost are not looked up."""
+    if address.startswith(("ipc://", "inproc://", "tcp://localhost:")):
         return True
     try:
-        return ip_address(parts.hostname or "").is_loopback
+        return ip_address(urlsplit(address).hostname or "").is_loopback
     except ValueError:
-        return parts.hostname == "localhost"
+        return False

@@ -1,217 +1,252 @@
-"""The lease queue against a model, under random givers, workers, crashes, restarts, silences and repeated messages."""
+"""The broker core against a model of a lease queue (model.py), whatever clients say and whatever dies in between."""
 
-import random
+import shutil
 import tempfile
 from pathlib import Path
 
-import pytest
-from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from common.protocol import Bye, Deliver, Done, Give, Hello, Offer, Ping, Refused, Take, encoder
-from services.broker.core import Core
-from services.broker.journal import open_journal
+from common.protocol import (
+    Bye,
+    Deliver,
+    Done,
+    FromBroker,
+    Give,
+    Hello,
+    Offer,
+    Ping,
+    Pong,
+    Refused,
+    Stranger,
+    Take,
+    ToBroker,
+    Unwelcome,
+    Welcome,
+    Write,
+)
+from tests.unit.broker.model import Model
+from tests.unit.broker.turns import LEASE_S, Broker
 
-LEASE_S = 10.0
+CLIENTS = st.sampled_from(["a", "b", "c"])
+WINDOWS = st.integers(0, 3)
 
 
-class Script:
-    """A broker with named clients; the model is what each client was told."""
+def subsets(leases: set[int]) -> st.SearchStrategy[set[int]]:
+    return st.sets(st.sampled_from(sorted(leases))) if leases else st.just(set())
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder = folder
-        self.rng = random.Random(seed)
-        self.now = 100.0
-        self.incarnations: dict[str, int] = {}
-        self.requests: dict[str, int] = {}
-        self.held: dict[str, dict[int, str]] = {}
-        """By client: the leases that it believes to hold, with their item."""
-        self.given: list[str] = []
-        self.effects: list[str] = []
-        """Items whose hand-over was acknowledged, in order."""
-        self.open()
 
-    def open(self) -> None:
-        """Start the broker on what is on disk."""
-        self.journal = open_journal(self.folder, durability="process", segment_bytes=1 << 16)
-        self.core = Core(
-            self.journal, incarnation="b", heartbeat_s=1, lease_s=LEASE_S, max_deliveries=lambda _: None, now=self.now
-        )
+class LeaseQueue(RuleBasedStateMachine):
+    """Three clients that give, take and hand over. What each was told is its view, which may be out of date."""
 
-    def restart(self) -> None:
-        """Kill the broker between two turns; clients reconnect as they are."""
-        self.journal.close()
-        self.open()
-        for name in list(self.incarnations):
-            self.say(name, Hello(name=name, incarnation=str(self.incarnations[name])))
-            self.say(name, Take(queue="in", window=3))
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.incarnations = dict.fromkeys("abc", 0)
+        self.alive: set[str] = set()
+        """Clients that have not said Bye."""
+        self.superseded: set[tuple[str, str]] = set()
+        self.requests = dict.fromkeys("abc", 0)
+        self.last: dict[str, Give] = {}
+        """By client: its last request that was done."""
+        self.believed: dict[str, set[int]] = {name: set() for name in "abc"}
+        """By client: leases it was told of and has neither settled nor been told lost."""
+        self.num_given, self.register = 0, 0
 
-    def say(self, name: str, message: object, frames: tuple[bytes, ...] = ()) -> list[object]:
-        """One turn with one message; what the broker answers goes into the clients' views."""
-        self.journal.begin()
-        self.core.receive(name.encode(), [encoder.encode(message), *frames], now=self.now, wall=self.now)
-        self.core.tick(self.now)
-        self.core.deliver(self.now, self.now)
-        self.journal.commit()
-        out, self.core.outbox = self.core.outbox, []
-        for peer, answer, place in out:
-            if isinstance(answer, Deliver) and answer.queue == "in":
-                assert place is not None
-                assert self.journal.segments.read(place) == [answer.id.encode()]
-                self.held.setdefault(peer.decode(), {})[answer.lease] = answer.id
-        return [answer for peer, answer, _ in out if peer == name.encode()]
+    @initialize(limit=st.sampled_from([None, 2]))
+    def start(self, limit: int | None) -> None:
+        self.broker = Broker(self.folder, max_deliveries=limit)
+        self.model = Model(lease_s=LEASE_S, limit=limit, now=self.broker.now)
+        for name in self.incarnations:
+            self.join(name, window=2)
 
-    def join(self, name: str) -> None:
-        """A client starts, or starts again after a crash, having forgotten everything."""
-        self.incarnations[name] = self.incarnations.get(name, 0) + 1
+    def teardown(self) -> None:
+        self.broker.journal.close()
+        shutil.rmtree(self.folder)
+
+    def say(self, name: str, message: ToBroker) -> list[FromBroker]:
+        """One message, one turn; the model sees the same and judges the deliveries. Returns the answers."""
+        sent = self.broker.turn((name, self.broker.parts(message)))
+        self.model.now = self.broker.now
+        if name in self.model.seen:
+            self.model.seen[name] = self.broker.now
+        self.apply(name, message)
+        self.model.expire()
+        deliveries = [(m, peer) for peer, ms in sent.items() for m in ms if isinstance(m, Deliver)]
+        for delivery, peer in sorted(deliveries, key=lambda pair: pair[0].lease):
+            self.model.deliver(delivery, peer)
+            self.believed[peer].add(delivery.lease)
+        return [m for m in sent.get(name, []) if not isinstance(m, Deliver)]
+
+    def apply(self, name: str, message: ToBroker) -> None:
+        """The part of a message that the model follows here; `Give` is judged by its answer."""
+        if isinstance(message, Hello) and name in self.incarnations:
+            self.model.hello(name)
+        elif name in self.model.seen and isinstance(message, Take):
+            self.model.windows[name] = message.window
+        elif name in self.model.seen and isinstance(message, Ping):
+            for number in self.model.held_by(name).intersection(message.held):
+                self.model.leases[number].deadline = self.model.now + LEASE_S
+
+    def connect(self, name: str) -> None:
+        """As the real client does before it says anything else."""
+        if name not in self.alive:
+            self.join(name, window=3)
+        elif name not in self.model.seen:
+            self.state_again(name, self.believed[name], window=3)
+
+    @rule(name=CLIENTS, window=WINDOWS)
+    def join(self, name: str, window: int) -> None:
+        """A new process takes over the name, having forgotten everything."""
+        if name in self.alive:
+            self.superseded.add((name, str(self.incarnations[name])))
+        self.alive.add(name)
+        self.incarnations[name] += 1
+        self.forget(name)
+        self.model.take_back(self.model.held_by(name), failed=True)
+        assert self.say(name, self.hello(name)) == [Welcome(broker="b", heartbeat_s=1.0, lease_s=LEASE_S)]
+        self.say(name, Ping())
+        self.say(name, Take(queue="in", window=window))
+
+    @rule(name=CLIENTS, window=WINDOWS, data=st.data())
+    def resume(self, name: str, window: int, data: st.DataObject) -> None:
+        """The same process says Hello; some deliveries never arrived."""
+        self.connect(name)
+        self.state_again(name, data.draw(subsets(self.believed[name])), window)
+
+    def state_again(self, name: str, arrived: set[int], window: int) -> None:
+        self.say(name, self.hello(name))
+        held = self.model.held_by(name)
+        self.model.take_back(held - arrived, failed=False)
+        assert self.say(name, Ping(held=sorted(arrived))) == [Pong(lost=sorted(arrived - held))]
+        self.believed[name] = arrived & held
+        self.say(name, Take(queue="in", window=window))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.superseded)
+    def come_back_from_the_dead(self, data: st.DataObject) -> None:
+        """A process whose name another one has taken wakes up."""
+        name, incarnation = data.draw(st.sampled_from(sorted(self.superseded)))
+        (answer,) = self.say("zombie", Hello(name=name, incarnation=incarnation))
+        assert isinstance(answer, Unwelcome)
+        assert self.say("zombie", Ping(held=sorted(self.believed[name]))) == [Stranger()]
+
+    @rule(name=CLIENTS, number=st.integers(1, 4), repeats=st.integers(1, 2))
+    def give(self, name: str, number: int, repeats: int) -> None:
+        """New items, and an id that was given before."""
+        self.connect(name)
+        items = range(self.num_given, self.num_given + number)
+        self.num_given += number
+        for item in items:
+            self.model.give(item)
+        offers = [Offer(queue="in", id=str(n), frames=0) for n in (*items, items[0], 0)]
+        for _ in range(repeats):
+            assert isinstance(self.request(name, settles=[], offers=offers), Done)
+
+    @rule(name=CLIENTS, data=st.data())
+    def hand_over(self, name: str, data: st.DataObject) -> None:
+        """A client finishes what it believes to hold; if it is mistaken in one, nothing happens."""
+        self.connect(name)
+        self.settle(name, data.draw(subsets(self.believed[name])))
+
+    @rule(name=CLIENTS)
+    def work(self, name: str) -> None:
+        """A client finishes all that it holds."""
+        self.connect(name)
+        self.settle(name, set(self.believed[name]))
+
+    @rule(thief=CLIENTS, victim=CLIENTS)
+    def steal(self, thief: str, victim: str) -> None:
+        """A client names the leases of another."""
+        if thief != victim:
+            self.connect(thief)
+            stolen = sorted(self.believed[victim])
+            assert self.say(thief, Ping(held=stolen)) == [Pong(lost=stolen)]
+            self.settle(thief, set(stolen))
+
+    def settle(self, name: str, leases: set[int]) -> None:
+        lost = sorted(leases - self.model.held_by(name))
+        if not lost:
+            for number in leases:
+                self.model.settle(number)
+        answer = self.request(name, settles=sorted(leases), offers=[])
+        if lost:
+            assert answer == Refused(request=self.requests[name] + 1, reason="lease lost", leases=lost)
+            self.believed[name] -= set(lost)
+        else:
+            assert isinstance(answer, Done)
+            self.believed[name] -= leases
+
+    @rule(name=CLIENTS, offset=st.integers(-1, 1))
+    def write(self, name: str, offset: int) -> None:
+        """Compare and set."""
+        if self.register + offset >= 0:
+            self.connect(name)
+            writes = [Write(register="r", value=b"v", expected=self.register + offset)]
+            answer = self.request(name, settles=[], offers=[], writes=writes)
+            assert isinstance(answer, Refused if offset else Done)
+            self.register += not offset
+
+    @rule(name=CLIENTS)
+    def repeat(self, name: str) -> None:
+        """The answer to the last request that was done was lost."""
+        self.connect(name)
+        if name in self.last:
+            assert self.say(name, self.last[name]) == [Done(request=self.last[name].request)]
+
+    def request(self, name: str, **fields: object) -> FromBroker:
+        give = Give(request=self.requests[name] + 1, **fields)  # type: ignore[arg-type]
+        (answer,) = self.say(name, give)
+        if isinstance(answer, Done):
+            self.last[name], self.requests[name] = give, give.request
+        return answer
+
+    @rule(name=CLIENTS, data=st.data())
+    def ping(self, name: str, data: st.DataObject) -> None:
+        """A client keeps some of what it believes to hold; it may have been silent for too long to be known."""
+        held = data.draw(subsets(self.believed[name]))
+        lost = sorted(held - self.model.held_by(name))
+        if name in self.model.seen:
+            assert self.say(name, Ping(held=sorted(held))) == [Pong(lost=lost)]
+            self.believed[name] -= set(lost)
+        else:
+            assert self.say(name, Ping(held=sorted(held))) == [Stranger()]
+
+    @rule(seconds=st.sampled_from([1.0, LEASE_S / 2, LEASE_S + 1]))
+    def wait(self, seconds: float) -> None:
+        self.broker.now += seconds
+
+    @rule(name=CLIENTS)
+    def leave(self, name: str) -> None:
+        """Bye."""
+        self.connect(name)
+        self.model.take_back(self.model.held_by(name), failed=False)
+        self.model.disconnect(name)
+        assert self.say(name, Bye()) == []
+        self.alive.remove(name)
+        self.forget(name)
+
+    def forget(self, name: str) -> None:
+        self.last.pop(name, None)
         self.requests[name] = 0
-        self.held[name] = {}
-        self.say(name, Hello(name=name, incarnation=str(self.incarnations[name])))
-        self.say(name, Take(queue="in", window=3))
+        self.believed[name].clear()
 
-    def give(self, name: str) -> None:
-        """A client gives a new item, perhaps twice."""
-        self.requests[name] += 1
-        item = f"item{len(self.given)}"
-        self.given.append(item)
-        message = Give(request=self.requests[name], offers=[Offer(queue="in", id=item, frames=1)])
-        for _ in range(self.rng.choice([1, 1, 2])):
-            assert Done(request=self.requests[name]) in self.say(name, message, (item.encode(),))
+    @rule()
+    def restart_broker(self) -> None:
+        """Killed between two turns."""
+        self.broker.restart()
+        self.model.now = self.broker.now
+        self.model.restart()
 
-    def hand_over(self, name: str) -> None:
-        """A client finishes one item it believes to hold; a lost lease must be refused."""
-        if not self.held.get(name):
-            return
-        lease = self.rng.choice(sorted(self.held[name]))
-        item = self.held[name].pop(lease)
-        self.requests[name] += 1
-        message = Give(request=self.requests[name], settles=[lease], offers=[Offer(queue="out", id=item, frames=1)])
-        answers = self.say(name, message, (b"x",))
-        if Done(request=self.requests[name]) in answers:
-            self.effects.append(item)
-            assert Done(request=self.requests[name]) in self.say(name, message, (b"x",))  # the answer was lost
-        else:
-            assert any(isinstance(answer, Refused) for answer in answers)
+    @invariant()
+    def model_and_broker_agree(self) -> None:
+        if hasattr(self, "broker"):
+            self.model.check(self.broker.core.stats("in", self.broker.now))
 
-    def ping(self, name: str) -> None:
-        """A client says that it lives."""
-        self.say(name, Ping(held=sorted(self.held.get(name, {}))))
-
-    def step(self, names: list[str]) -> None:
-        """Something happens."""
-        name = self.rng.choice(names)
-        kind = self.rng.choices(
-            ["give", "hand_over", "ping", "crash", "restart", "silence", "bye"], [8, 10, 6, 1, 1, 2, 1]
-        )[0]
-        if kind in ("give", "hand_over", "ping"):
-            getattr(self, kind)(name)
-        elif kind == "crash":
-            self.join(name)
-        elif kind == "restart":
-            self.restart()
-        elif kind == "bye":
-            self.say(name, Bye())
-            self.join(name)
-        else:
-            self.now += self.rng.choice([1.0, LEASE_S + 1])
-            for client in self.incarnations:  # a silent client says Hello again, as the real one does
-                self.say(client, Hello(name=client, incarnation=str(self.incarnations[client])))
-                self.say(client, Take(queue="in", window=3))
+    def hello(self, name: str) -> Hello:
+        return Hello(name=name, incarnation=str(self.incarnations[name]))
 
 
-@given(st.integers(0, 2**32), st.integers(1, 5))
-def test_nothing_is_lost_and_every_item_takes_effect_once(seed: int, clients: int) -> None:
-    names = [f"c{n}" for n in range(clients)]
-    with tempfile.TemporaryDirectory() as folder:
-        script = Script(Path(folder), seed)
-        for name in names:
-            script.join(name)
-        for _ in range(60):
-            script.step(names)
-        for _ in range(400):  # then everybody works until nothing is left
-            if len(script.effects) == len(script.given):
-                break
-            script.now += 4.0
-            for name in names:
-                script.ping(name)
-                script.hand_over(name)
-        assert sorted(script.effects) == sorted(script.given)
-        assert script.core.ledger.queues["out"].num_ready == len(script.given) if script.given else True
-        script.journal.close()
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Script:
-    return Script(tmp_path, 0)
-
-
-def test_items_come_in_order_and_a_lost_one_returns_to_the_front(script: Script) -> None:
-    script.join("giver")
-    script.say("giver", Take(queue="in", window=0))
-    for _ in range(5):
-        script.give("giver")
-    script.join("worker")
-    given = sorted(set(script.given), key=script.given.index)
-    assert list(script.held["worker"].values()) == given[:3]
-    script.join("worker")  # crashed and came back: the same three, in the same order
-    assert list(script.held["worker"].values()) == given[:3]
-
-
-def test_a_register_is_written_only_at_the_expected_version(script: Script) -> None:
-    from common.protocol import Write
-
-    script.join("a")
-    script.join("b")
-    write = [Write(register="r", value=b"1", expected=0)]
-    assert Done(request=1) in script.say("a", Give(request=1, writes=write))
-    refused = script.say("b", Give(request=1, writes=write))
-    assert any(isinstance(answer, Refused) for answer in refused)
-
-
-def test_a_refused_request_does_nothing_of_what_it_asks(script: Script) -> None:
-    script.join("a")
-    offers = [Offer(queue="out", id="x", frames=0)]
-    (refused,) = script.say("a", Give(request=1, settles=[99], offers=offers))
-    assert isinstance(refused, Refused)
-    assert refused.leases == [99]
-    assert "out" not in script.core.ledger.queues or script.core.ledger.queues["out"].num_ready == 0
-
-
-def test_an_item_that_nobody_settles_becomes_a_dead_letter(tmp_path: Path) -> None:
-    script = Script(tmp_path, 0)
-    script.core.ledger._max_deliveries = lambda _: 2
-    script.join("giver")
-    script.say("giver", Take(queue="in", window=0))
-    script.give("giver")
-    for _ in range(3):
-        script.join("worker")
-    assert script.core.stats("in", script.now).dead == ["item0"]
-    assert [item.holders for item in script.core.ledger.buried] == [["worker", "worker"]]
-    script.journal.close()
-    script.open()
-    assert script.core.stats("in", script.now).dead == ["item0"]
-
-
-def test_handing_back_on_leaving_does_not_count_as_a_failed_delivery(script: Script) -> None:
-    script.core.ledger._max_deliveries = lambda _: 2
-    script.join("giver")
-    script.say("giver", Take(queue="in", window=0))
-    script.give("giver")
-    for _ in range(5):
-        script.join("worker")
-        script.say("worker", Bye())
-    assert script.core.stats("in", script.now).dead == []
-
-
-def test_payload_segments_are_deleted_when_nothing_needs_them(tmp_path: Path) -> None:
-    script = Script(tmp_path, 0)
-    script.join("c")
-    for n in range(40):
-        script.requests["c"] += 1
-        offers = [Offer(queue="big", id=str(n), frames=1)]
-        script.say("c", Give(request=script.requests["c"], offers=offers), (b"x" * 10_000,))
-    script.say("c", Take(queue="big", window=40))
-    leases = sorted(script.core.ledger._leases)
-    assert len(list((tmp_path / "broker").glob("*.segment"))) > 3
-    script.say("c", Give(request=script.requests["c"] + 1, settles=leases))
-    assert len(list((tmp_path / "broker").glob("*.segment"))) == 1
+TestLeaseQueue = LeaseQueue.TestCase
+TestLeaseQueue.settings = settings(stateful_step_count=50)

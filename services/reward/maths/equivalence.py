@@ -17,6 +17,7 @@ from services.reward.maths.limits import check_shape
 from services.reward.maths.notation import key
 from services.reward.maths.structure import Items, Leaf, Named, Node, is_name, read, split
 from services.reward.maths.symbols import same_expression
+from services.reward.maths.words import options_of, without_text
 
 _RELATIONS = ("<", ">", r"\le", r"\ge")
 _RELATION = re.compile(r"<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z])")
@@ -79,7 +80,12 @@ def _settled(text: str, against: str) -> str:
 
 
 def _lone(gold: Node, answer: Node) -> bool:
-    """A set of one value against the value."""
+    """A set of one value, or a list that says one value in several ways, against the value; BD against B, D."""
+    if isinstance(gold, Leaf) and isinstance(answer, Items) and answer.kind == "list":
+        letters = options_of(without_text(gold.text))
+        if letters is not None:
+            return _same_multiset(tuple(Leaf(letter) for letter in letters), answer.items)
+        return all(_same(gold, item) for item in answer.items)
     for one, other in ((gold, answer), (answer, gold)):
         if isinstance(one, Items) and one.kind == "set" and len(one.items) == 1 and isinstance(other, Leaf):
             return _same(one.items[0], other) if one is gold else _same(other, one.items[0])

@@ -40,10 +40,10 @@ _THINK_END = re.compile(r"</(?:seed:)?(?:think|thinking|thought)>|\[/THINK\]", r
 _THINK_START = re.compile(r"<(?:seed:)?(?:think|thinking|thought)>|\[THINK\]", re.I)
 _TURN = re.compile(r"<\|(?:im_end|im_start|endoftext|eot_id|end|end_of_text)\|>|</s>|<eos>|<end_of_turn>")
 _LINE = re.compile(
-    r"^[^\S\n]*[^\w\n(\\$]{0,12}[^\S\n]*(?:the[ ]+|my[ ]+)?(?:(?:final|correct|short)[ ]+)?answer"
-    r"(?:[ ]+is)?[*_ ]{0,6}:[^\S\n]*([^\n]*)$"
-    r"|^[^\S\n]*[^\w\n(\\$]{0,12}(?:最终|正确|因此|所以|故)?,?答案(?:是|为)?[*_ ]{0,6}:[^\S\n]*([^\n]*)$"
-    r"|^[^\S\n]*[#*_ ]{1,12}(?:final|the final)[ ]+answer[*_ .]{0,8}[^\S\n]*$"
+    r"^[^\S\n]{0,40}[^\w\n(\\$]{0,12}(?:the[ ]|my[ ])?(?:(?:final|correct|short)[ ])?answer"
+    r"(?:[ ]is)?[*_ ]{0,6}:[^\S\n]*([^\n]*)$"
+    r"|^[^\S\n]{0,40}[^\w\n(\\$]{0,12}(?:最终|正确|因此|所以|故)?,?答案(?:是|为)?[*_ ]{0,6}:[^\S\n]*([^\n]*)$"
+    r"|^[#*_ ]{1,12}(?:the[ ])?final[ ]answer[*_ .]{0,8}$"
     r"|(?<=[\s.])(?:\*\*)?final answer(?:\*\*)?:([^\n]*)$",
     re.I | re.M,
 )

@@ -17,7 +17,15 @@ def same_leaf(gold: str, answer: str) -> bool:
     """Whether two canonical texts are the same value."""
     if key(gold) == key(answer):
         return bool(key(gold))
-    for decide in (_by_option, _by_words, _by_clock, _by_base):
+    option = _by_option(gold, answer)
+    return _same_value(gold, answer) if option is None else option
+
+
+def _same_value(gold: str, answer: str) -> bool:
+    """As `same_leaf`, but an option letter before the value is part of it."""
+    if key(gold) == key(answer):
+        return True
+    for decide in (_by_words, _by_clock, _by_base):
         decision = decide(gold, answer)
         if decision is not None:
             return decision
@@ -35,8 +43,8 @@ def _by_option(gold: str, answer: str) -> bool | None:
     if wanted is not None and (given := option_of(answer)) is not None:
         return wanted == given
     if (labelled := without_label(gold)) is not None:
-        return same_leaf(labelled[1], label[1] if label else answer) and (not label or label[0] == labelled[0])
-    return same_leaf(gold, label[1]) if label is not None and wanted is None else None
+        return _same_value(labelled[1], label[1] if label else answer) and (not label or label[0] == labelled[0])
+    return _same_value(gold, label[1]) if label is not None and wanted is None else None
 
 
 def _by_words(gold: str, answer: str) -> bool | None:
@@ -69,12 +77,14 @@ def _by_base(gold: str, answer: str) -> bool | None:
     if wanted is not None and given is not None:
         return wanted == given
     based, plain = (wanted, answer) if wanted else (given, gold)
-    return based is not None and based.base == 10 and same_leaf(based.digits, plain)
+    return based is not None and based.base == 10 and _same_value(based.digits, plain)
 
 
 def _same_quantity(gold: Quantity, answer: Quantity) -> bool:
     if not gold.body or not answer.body or not units_agree(gold.unit, answer.unit):
         return False
+    if "°" in (gold.unit, answer.unit) and gold.unit != answer.unit:
+        return _same_body(gold.body, answer.body) or _same_angle(gold, answer)
     if gold.percent == answer.percent:
         return _same_body(gold.body, answer.body)
     share, bare = (gold.body, answer.body) if gold.percent else (answer.body, gold.body)
@@ -83,6 +93,12 @@ def _same_quantity(gold: Quantity, answer: Quantity) -> bool:
         return _same_body(rf"\frac{{{share}}}{{100}}", bare)
     as_share = Number(number.value / 100, number.places + 2, number.digits)
     return same_number(as_share, other) or (abs(other.value) > 1 and number.value == other.value)
+
+
+def _same_angle(gold: Quantity, answer: Quantity) -> bool:
+    """Degrees on one side, a multiple of pi on the other."""
+    degrees, radians = (gold.body, answer.body) if gold.unit == "°" else (answer.body, gold.body)
+    return r"\pi" in radians and same_expression(rf"\frac{{({degrees})\pi}}{{180}}", radians)
 
 
 def _same_body(gold: str, answer: str) -> bool:

@@ -21,6 +21,7 @@ MAX_LOG10 = 10_000.0
 MAX_EXPONENT = 10_000.0
 MAX_FACTORIAL = 5_000
 MAX_NODES = 3_000
+MAX_POWERS = 12
 MAX_TERMS = 1_000
 
 _CODE = re.compile(r"__|['\"`;@#]|\\(?:input|include|write|catcode|def)(?![A-Za-z])")
@@ -67,6 +68,8 @@ def has_unknown_operator(text: str) -> bool:
 
 def check_expression(expression: sympy.Basic) -> None:
     """Raise `TooLargeError` if an unevaluated expression has a constant that must not be computed."""
+    if _powers(expression) > MAX_POWERS:
+        raise TooLargeError("powers of powers")
     for count, node in enumerate(sympy.preorder_traversal(expression)):
         if count > MAX_NODES:
             raise TooLargeError("large expression")
@@ -94,6 +97,11 @@ def _check_power(power: sympy.Pow) -> None:
             raise TooLargeError("large exponent")
         if base.is_number and abs(_log10_of(base)) * 10**size > MAX_LOG10:
             raise TooLargeError("large power")
+
+
+def _powers(node: sympy.Basic) -> int:
+    """Powers (fractions and roots too) within each other; evaluating takes time exponential in it."""
+    return max((_powers(a) for a in node.args), default=0) + isinstance(node, sympy.Pow)
 
 
 def _height(node: sympy.Basic) -> int:

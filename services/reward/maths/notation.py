@@ -60,9 +60,14 @@ _SUBSTITUTIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str
         (r"\\(?:emptyset|varnothing)" + _NOT_LETTER + r"|\\\{\s*\\\}", r"\\emptyset "),
         (r"\\(?:infty|infin)" + _NOT_LETTER + r"|(?<![A-Za-z\\])(?:infinity|inf)" + _NOT_LETTER, r"\\infty "),
         (r"(?<=[(\[,\s])\+\s*\\infty", r"\\infty"),
-        (r"\\(?:mathbb|Bbb|mathbf)\s*\{?\s*([RNZQC])\s*\}?(?![A-Za-z}])", r"\\mathbb{\1}"),
+        (r"\\(?:mathbb|Bbb)\s*\{?\s*([RNZQC])\s*\}?(?![A-Za-z}])", r"\\mathbb{\1}"),
         (r"\\(?:math(?:rm|it|bf|sf|tt|normal)|text(?:bf|it|rm|sf|tt|normal|up|md)|mbox|hbox|operatorname\*?|"
          r"boldsymbol|bm|bold|emph|underline)\s*(?=\{)", r"\\text"),
+        (r"\\(?:tiny|small|large|Large|LARGE|huge|Huge|bf|rm|it|sf|normalsize)" + _NOT_LETTER
+         + r"|\\color\s*\{[^{}]*\}|\\textcolor\s*\{[^{}]*\}|\\math(?:rm|it|bf)\s+(?=[A-Za-z])", " "),
+        (r"\{([^{}]+)\\choose" + _NOT_LETTER + r"([^{}]+)\}", r"\\binom{\1}{\2}"),
+        (r"\s*\(?\\[pb]?mod" + _NOT_LETTER + r"\s*\{?\s*(\d+)\s*\}?\s*\)?", r"\\text{mod \1}"),
+        (r"\\equiv" + _NOT_LETTER, "="),
         (r"\\text\s*\{\s*\}", ""),
         (r"(?<![A-Za-z\\])(sqrt|pi|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|alpha|beta|gamma|theta|phi|omega)"
          + _NOT_LETTER, r"\\\1 "),
@@ -98,7 +103,7 @@ def canonical(text: str) -> str:
     text = _POWER.sub(r"^{\1}", _braced_powers(text))
     if r"\begin" not in text:
         text = text.replace("&", " ").replace(r"\\", " ")
-    text = re.sub(r"\s+", " ", text).strip(" ,;:")
+    text = re.sub(r"\s+", " ", _without_quotes(text)).strip(" ,;:")
     return text if text.endswith(r"\.") else text.rstrip(". ,;:")
 
 
@@ -112,6 +117,14 @@ def key(text: str) -> str:
     text = re.sub(r"\s+", " ", text).strip()
     text = re.sub(r"(?<=\d), (?=\d)", " , ", text).replace(" , ", "\0")
     return re.sub(r"(?<![A-Za-z0-9.]) | (?![A-Za-z0-9.])", "", text)
+
+
+def _without_quotes(text: str) -> str:
+    r"""Without quotation marks around it, and without \text{} around all of a text with numbers: `\text{3 hours}`."""
+    text = text.strip()
+    if len(text) > 2 and text[0] == text[-1] and text[0] in "'\"`":
+        text = text[1:-1]
+    return re.sub(r"^\s*\\text\s*\{([^{}]*\d[^{}]*)\}\s*$", r"\1", text)
 
 
 def _without_delimiters(text: str) -> str:

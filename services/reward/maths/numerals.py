@@ -4,6 +4,7 @@ r"""Numbers read exactly, as fractions, without sympy.
     2/3  \frac{2}{3}  -\frac{63}{400}  1.5/2           fractions
     2\frac{1}{2}  2 1/2                                mixed numbers
     1.2\cdot10^{5}  3e-4                               scientific notation
+    0.\overline{3}  0.1\overline{6}                     repeating decimals
     52_8  1A_{16}                                      numerals in a base: their own kind, see `Based`
 
 A comma is a thousands separator or separates values, never a decimal point: "0,1" are two values.
@@ -26,6 +27,7 @@ _NUMBER = re.compile(
     rf"|(?P<over>{_DECIMAL})\s*/\s*(?P<under>{_DECIMAL})"
     rf"|(?P<decimal>{_DECIMAL})(?:\s*(?:\\cdot|\*|x)\s*10\s*\^\s*(?:\{{\s*)?(?P<power>[-+]?\d+)\s*\}}?|[eE](?P<e>[-+]?\d+))?)"
 )
+_REPEATING = re.compile(r"([-+]?)\s*(\d*)\.(\d*)\\(?:overline|bar|dot)\{(\d+)\}(?:\\ldots)?")
 _BASED = re.compile(
     r"\(?\s*(?:\\text\{)?\s*([-+]?[0-9A-Z]+)\s*\}?\s*\)?\s*_\s*\{?\s*\(?\s*(?:\\text\{)?\s*(?:base\s*)?"
     r"(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)\s*\}?\s*\)?\s*\}?"
@@ -67,6 +69,8 @@ class Based:
 
 def read_number(text: str) -> Number | None:
     """The number that a canonical text is; None if it is none, or too long to compute with."""
+    if len(text) <= MAX_DIGITS and (repeating := _REPEATING.fullmatch(text.strip())):
+        return _repeating(repeating)
     if len(text) > MAX_DIGITS or (match := _NUMBER.fullmatch(text.strip())) is None:
         return None
     found = _mixed(match) or _fraction(match) or _decimal(match)
@@ -129,6 +133,15 @@ def _decimal(match: re.Match[str]) -> Number | None:
     if value.denominator == 1 and "." not in text:
         places = 0
     return Number(value, places, len(re.sub(r"[^\d]", "", text).lstrip("0")) or 1)
+
+
+def _repeating(match: re.Match[str]) -> Number:
+    """0.1(6) = (16 - 1) / 90."""
+    sign, whole, fixed, period = match.groups()
+    value = Fraction(
+        int(whole + fixed + period or "0") - int(whole + fixed or "0"), 10 ** len(fixed) * (10 ** len(period) - 1)
+    )
+    return Number(-value if sign == "-" else value)
 
 
 def _value(text: str) -> Fraction:

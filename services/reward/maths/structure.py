@@ -59,8 +59,8 @@ _MATRIX = re.compile(
 _EUROPEAN = re.compile(r"\A([\]\[])([^\[\]]+)([\[\]])\Z")
 _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 _NAME = re.compile(
-    r"(?=.*[A-Za-z])(?:[A-Za-z|:/' ]|\\(?!(?:frac|sqrt|cdot|sin|cos|tan|log|ln)(?![A-Za-z]))[A-Za-z]+"
-    r"|\\frac\{[A-Z]{1,3}\}\{[A-Z]{1,3}\}|\{[A-Za-z]+\}|\^\{-1\}(?=\()|(?<=[A-Za-z}])\([^()]*\)|\((?:[A-Za-z]\s*,\s*)+[A-Za-z]\))+"
+    r"(?=.*[A-Za-z])(?:[A-Za-z|:/' ]|\\(?!(?:frac|sqrt|cdot|log|ln)(?![A-Za-z]))[A-Za-z]+(?![A-Za-z])|\{[A-Za-z ]+\}"
+    r"|\\frac\{[A-Z]{1,3}\}\{[A-Z]{1,3}\}|\^\{-1\}(?=\()|(?<=[A-Za-z}])\([^()]*\)|\((?:[A-Za-z]\s*,\s*)+[A-Za-z]\))+"
 )
 _THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)")
 

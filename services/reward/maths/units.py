@@ -2,7 +2,8 @@ r"""Units: what follows a number and does not change it.
 
 A unit that only one side gives is ignored ("125 miles" for "125"); two units must agree, under their common names
 ("15 cm^2" and "15 square centimetres", but not "5 cm" and "5 m"). Nothing is converted. Unknown words agree if those
-of one side are among those of the other ("12 red apples" for "12 apples").
+of one side are among those of the other ("12 red apples" for "12 apples"). "Units" agree with any; so does no modulus
+with a modulus ("3" for "3 mod 7").
 """
 
 import re
@@ -22,7 +23,7 @@ _CANONICAL = {alias: unit for unit, aliases in _ALIASES.items() for alias in (un
 _SHORT = {unit for unit in _CANONICAL if len(unit) >= 2 and unit.isascii() and unit.isalpha()}
 
 _NOT_UNITS = re.compile(
-    r"(?<![a-z])(?:factorial|squared|cubed|choose|plus|minus|times|over|divided|mod|modulo|negative|half|dozen|hundred|sin|"
+    r"(?<![a-z])(?:factorial|squared|cubed|choose|plus|minus|times|over|divided|modulo|negative|half|dozen|hundred|sin|"
     r"cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|inf|infinity|if|when|where|for|alpha|beta|gamma|delta|theta|lambda|to|not)"
     r"(?![a-z])"
 )
@@ -62,7 +63,7 @@ def take_apart(text: str) -> Quantity:
 
 def units_agree(one: str, other: str) -> bool:
     """Whether two canonical units may stand for the same."""
-    if not one or not other or one == other:
+    if not one or not other or one == other or one.startswith("unit") or other.startswith("unit"):
         return True
     if _CANONICAL.get(one) or _CANONICAL.get(other):
         return False

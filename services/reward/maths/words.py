@@ -14,14 +14,14 @@ _STANDING_LETTER = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?\s*([ap])?\.?\s*(?:m\.?)?", re.I)
 
 
-def plain(text: str) -> str:
+def without_text(text: str) -> str:
     r"""Without \text{}."""
     return re.sub(r"\s+", " ", _TEXT.sub(r" \1 ", text)).strip()
 
 
 def words_of(text: str) -> str | None:
     """The words of an answer that is nothing but words, in lower case; None for one that may be mathematics."""
-    spoken = plain(text)
+    spoken = without_text(text)
     if not _WORDS.fullmatch(spoken) or not _RUN.search(spoken):
         return None
     return re.sub(r"^(?:the|a|an)\s+", "", re.sub(r"[\s'-]+", " ", spoken.lower()).strip())
@@ -29,7 +29,7 @@ def words_of(text: str) -> str | None:
 
 def option_of(text: str) -> str | None:
     """The option letter that an answer is: `C`, `(C)`, `option C`, `C. 12 apples`; None if it names none or several."""
-    text = plain(text)
+    text = without_text(text)
     bare = _OPTION.fullmatch(text)
     if bare is not None and bare[1].isupper():
         return bare[1]
@@ -39,15 +39,20 @@ def option_of(text: str) -> str | None:
     return labelled[1] or labelled[2]
 
 
+def options_of(text: str) -> list[str] | None:
+    """The letters of several options written as one word in order, `BD`; None for anything else."""
+    return list(text) if re.fullmatch("[A-J]{2,10}", text) and sorted(set(text)) == list(text) else None
+
+
 def without_label(text: str) -> tuple[str, str] | None:
     r"""Letter and rest of `\text{(B)} 12`; None without a label in parentheses."""
-    labelled = _LABELLED.fullmatch(plain(text))
+    labelled = _LABELLED.fullmatch(without_text(text))
     return (labelled[1], labelled[3]) if labelled and labelled[1] else None
 
 
 def clock_of(text: str) -> tuple[int, int, int, str] | None:
     """Hour, minute, second and a/p of a time of day."""
-    match = _CLOCK.fullmatch(plain(text))
+    match = _CLOCK.fullmatch(without_text(text))
     if match is None or int(match[1]) > 24:
         return None
     return int(match[1]), int(match[2]), int(match[3] or 0), (match[4] or "").lower()

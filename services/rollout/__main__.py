@@ -20,7 +20,7 @@ ALWAYS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING"
 
 async def run(process: Process[RolloutConfig]) -> None:
     """Start the engine, then serve until cancelled."""
-    _set_environment(process.run.model)
+    set_environment(process.run.model)
     from services.rollout.service import Rollout
     from services.rollout.template import Template
     from services.rollout.vllm_engine import VllmEngine
@@ -43,7 +43,8 @@ async def run(process: Process[RolloutConfig]) -> None:
         engine.close()
 
 
-def _set_environment(model: str) -> None:
+def set_environment(model: str) -> None:
+    """Set what vLLM reads at import, unless the user did; a local model needs no hub."""
     gpu = Path("/dev/nvidiactl").exists()
     for key, value in (ALWAYS if gpu else ALWAYS | ENVIRONMENT).items():
         os.environ.setdefault(key, value)

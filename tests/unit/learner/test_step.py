@@ -195,3 +195,12 @@ def test_gradients_are_forgotten_between_steps() -> None:
     _, second = run_step(policy, make_samples([4, 4], group_size=2), lr=1e-12)
     assert torch.allclose(first, second, atol=1e-5)
     assert gradients(policy).isfinite().all()
+
+
+def test_the_normaliser_covers_the_optimizer_step_not_the_whole_batch() -> None:
+    # four mini-batches of one group each: the gradient of the last is that of its group alone, not a quarter of it
+    samples = make_samples(LENGTHS)
+    last = [dataclasses.replace(sample, group=0) for sample in samples if sample.group == 3]
+    _, expected = run_step(tiny_policy(), last, proximal="behaviour")
+    _, gradient = run_step(tiny_policy(), samples, proximal="behaviour", updates_per_batch=4, lr=1e-12)
+    assert torch.allclose(gradient, expected, atol=1e-6)

@@ -1,0 +1,184 @@
+import asyncio
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common import weights
+from common.client import Item
+from common.codec import Arrays, encode
+from common.config import RunConfig
+from common.errors import UserError
+from common.history import History
+from common.messages import (
+    BATCHES,
+    FEEDBACK,
+    POLICY,
+    Batch,
+    ChatMessage,
+    Group,
+    Prompt,
+    Sample,
+    Sampling,
+    Scored,
+    Span,
+    Task,
+    Verdict,
+)
+from services.learner import checkpoint
+from services.learner.config import LearnerConfig
+from services.learner.learner import Learner
+from services.learner.model import Policy
+from services.learner.report import MetricsFile
+from services.learner.service import LearnerService
+from tests.memory_broker import MemoryBroker
+from tests.unit.learner.models import current_logps, make_samples, tiny_policy
+
+CONFIG = LearnerConfig(lr=1e-3, warmup_steps=3, checkpoint_every=2, keep_versions=10)
+
+
+def make_run(folder: Path, **changes: object) -> RunConfig:
+    return RunConfig(name="r", model="none", folder=str(folder), steps=4, **changes)  # type: ignore[arg-type]
+
+
+def make_learner(run: RunConfig, config: LearnerConfig = CONFIG, *, resume: bool = False) -> Learner:
+    state = checkpoint.load_newest(run.path / "checkpoints") if resume else None
+    history = History(run.path / "history", "learner-0")
+    # what the engine says is made up here, so the contract would rightly refuse it: it has tests of its own
+    lenient = dataclasses.replace(config, contract_limit=config.contract_limit or 100.0)
+    return Learner(run=run, config=lenient, policy=tiny_policy(), tokenizer=None, history=history, state=state)
+
+
+def batch(step: int, *, policy: Policy | None = None, shift: float = 0.0) -> tuple[Batch, list[Arrays]]:
+    """Two groups of three samples; engine log-probabilities are made up, or the policy's own plus `shift`."""
+    groups, arrays = [], []
+    for place in range(2):
+        samples = make_samples([4, 6, 5], seed=10 * step + place, group_size=3)
+        logps = current_logps(policy, samples) if policy else [s.mu_logp_T for s in samples]
+        prompt_ids = samples[0].prompt_P
+        prompt = Prompt(
+            id=f"{step}/{place:06d}", row=0, chat=[ChatMessage(role="user", content="?")],
+            task=Task(verifier="math", gold="1"), sampling=Sampling(n=3, temperature=1.0, max_tokens=8, seed=0),
+            min_version=step,
+        )  # fmt: skip
+        if policy:  # the prompt is the group's, so score the responses behind it
+            samples = [dataclasses.replace(sample, prompt_P=prompt_ids) for sample in samples]
+            logps = current_logps(policy, samples)
+        wire = [
+            Sample(
+                num_tokens=len(s.response_T), finish="stop", text="",
+                spans=[Span(version=step, start=0, end=len(s.response_T))],
+            )
+            for s in samples
+        ]  # fmt: skip
+        rewards = [1.0, -1.0, -1.0]
+        verdicts = [Verdict(verdict="correct" if r > 0 else "wrong", score=float(r > 0)) for r in rewards]
+        terms = [{"task": r} for r in rewards]
+        groups.append(Scored(group=Group(prompt=prompt, samples=wire), verdicts=verdicts, terms=terms))
+        response = np.concatenate([s.response_T for s in samples])
+        arrays.append(Arrays(prompt_ids, response, (np.concatenate(logps) + shift).astype(np.float32)))
+    return Batch(step=step, groups=groups, totals={"issued": 2.0}), arrays
+
+
+def train(learner: Learner, steps: range) -> list[str]:
+    """Digests of the versions that the steps publish."""
+    digests = []
+    for step in steps:
+        learner.train(*batch(step))
+        digests.append(learner.publish().digest)
+    return digests
+
+
+@pytest.mark.parametrize("config", [CONFIG, dataclasses.replace(CONFIG, updates_per_batch=2)])
+def test_a_learner_that_died_and_resumed_has_the_weights_of_one_that_did_not_bit_for_bit(
+    tmp_path: Path, config: LearnerConfig
+) -> None:
+    expected = train(make_learner(make_run(tmp_path / "whole"), config), range(4))
+    run = make_run(tmp_path / "killed")
+    first = make_learner(run, config)
+    before = train(first, range(2))
+    first.save()
+    train(first, range(2, 3))  # trained, published, and lost with the process
+    resumed = make_learner(run, config, resume=True)
+    assert resumed.step == 2
+    assert before + train(resumed, range(2, 4)) == expected
+    # the version that was published twice was kept once, and is the same
+    assert weights.read_manifest(weights.version_folder(run.path / "weights", 3)).digest == expected[2]
+
+
+def test_a_resumed_learner_continues_its_schedule(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    learner = make_learner(run)
+    train(learner, range(1))
+    learner.save()
+    metrics, _ = make_learner(run, resume=True).train(*batch(1))
+    assert metrics["lr"] == pytest.approx(1e-3 * 2 / 3)  # the second of three warm-up steps
+
+
+def test_equal_log_probabilities_keep_the_contract(tmp_path: Path) -> None:
+    learner = make_learner(make_run(tmp_path), dataclasses.replace(CONFIG, contract_limit=1e-3))
+    metrics, feedback = learner.train(*batch(0, policy=tiny_policy()))
+    assert metrics["engine_difference"] < 1e-5
+    assert (feedback.step, feedback.version, [g.id for g in feedback.groups]) == (0, 1, ["0/000000", "0/000001"])
+
+
+def test_an_engine_that_disagrees_stops_the_run_before_anything_is_trained(tmp_path: Path) -> None:
+    learner = make_learner(make_run(tmp_path), dataclasses.replace(CONFIG, contract_limit=1e-3))
+    with pytest.raises(
+        UserError, match=r"disagree at step 0: .* is 0\.05, the limit is 0\.001; .*weights or the dtype"
+    ):
+        learner.train(*batch(0, policy=tiny_policy(), shift=0.05))
+    assert learner.step == 0
+
+
+def test_an_engine_that_leaves_the_temperature_out_is_told_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path, temperature=0.6)
+    config = dataclasses.replace(CONFIG, contract_limit=1e-3)
+    policy = tiny_policy(temperature=0.6)
+    history = History(run.path / "history", "learner-0")
+    learner = Learner(run=run, config=config, policy=policy, tokenizer=None, history=history, state=None)
+    with pytest.raises(UserError, match="leave the temperature out"):
+        learner.train(*batch(0, policy=tiny_policy(temperature=1.0)))
+
+
+def as_item(step: int) -> Item:
+    message, arrays = batch(step)
+    return Item(BATCHES, str(step), encode(message, *arrays))
+
+
+async def serve_until(run: RunConfig, broker: MemoryBroker, learner: Learner, items: int) -> None:
+    """Run the learner's service until it has given that many feedbacks in all, then kill it."""
+    metrics = MetricsFile(run.path / "metrics.jsonl", step=learner.step)
+    async with broker.client("learner-0", dies=True) as client:
+        service = LearnerService(client=client, learner=learner, metrics=metrics, steps=run.steps, checkpoint_every=2)
+        task = asyncio.create_task(service.run())
+        while len(broker.ids(FEEDBACK)) < items or len((run.path / "metrics.jsonl").read_text().splitlines()) < items:
+            if task.done():
+                task.result()
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    metrics.close()
+
+
+async def test_batches_are_settled_only_when_a_checkpoint_holds_them(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    async with MemoryBroker(tmp_path / "broker") as broker, broker.client("other") as other:
+        await other.give(*(as_item(step) for step in range(3)))
+        await serve_until(run, broker, make_learner(run), 3)
+        assert checkpoint.load_newest(run.path / "checkpoints").step == 2  # type: ignore[union-attr]
+        # batches 0 and 1 are in the checkpoint; batch 2 is trained and published, and still the broker's
+        assert broker.ids(BATCHES) == ["2"]
+        assert broker.register(POLICY)[0] == 4  # versions 0 to 3
+
+        await other.give(as_item(3))
+        await serve_until(run, broker, make_learner(run, resume=True), 4)
+        assert broker.ids(BATCHES) == []
+        assert broker.ids(FEEDBACK) == ["0", "1", "2", "3"]  # step 2 was trained again, its feedback counts once
+    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert lines[0]["filter_issued"] == 2.0

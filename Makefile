@@ -3,16 +3,12 @@ PYTHON ?= python3
 DEVICE ?= auto
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint setup clean
+.PHONY: demo test lint setup clean
 
 demo: setup
 	$(BIN)/dapo demo
 
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not gpu and not slow"
-
-# With whole runs of real processes that are stopped and killed: minutes more, and the demo's model is made first.
-test-all: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not gpu"
 
 lint: setup

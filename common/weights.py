@@ -10,9 +10,7 @@ bytes and names only; the learner writes tensors, the rollout's engine reads the
 import hashlib
 import json
 import mmap
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +19,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from common.errors import WireError
+from common.folders import fsync, new_folder
 
 TENSORS, MANIFEST = "model.safetensors", "manifest.json"
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -60,19 +59,13 @@ def publish(store: Path, version: int, write_tensors: Callable[[Path], None]) ->
     final = version_folder(store, version)
     if final.exists():
         return read_manifest(final)
-    store.mkdir(parents=True, exist_ok=True)
-    for left in store.glob(f".v{version:06d}-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".v{version:06d}-", dir=store))
-    write_tensors(partial / TENSORS)
-    manifest = describe(partial / TENSORS, version)
-    (partial / MANIFEST).write_bytes(msgspec.json.encode(manifest))
-    for name in (TENSORS, MANIFEST):
-        fsync(partial / name)
-    fsync(partial)
-    partial.chmod(0o755)
-    partial.rename(final)
-    fsync(store)
+    with new_folder(final) as partial:
+        write_tensors(partial / TENSORS)
+        manifest = describe(partial / TENSORS, version)
+        (partial / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        for name in (TENSORS, MANIFEST):
+            fsync(partial / name)
+        partial.chmod(0o755)
     return manifest
 
 
@@ -114,12 +107,3 @@ def retire(store: Path, *, keep: int) -> list[int]:
     for version in removed:
         shutil.rmtree(version_folder(store, version), ignore_errors=True)
     return removed
-
-
-def fsync(path: Path) -> None:
-    """Force a file or folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.weights import fsync
+from common.folders import fsync
 from services.broker.state import Place
 
 

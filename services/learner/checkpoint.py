@@ -12,7 +12,6 @@ those that were skipped are named. Nothing in it can be executed.
 import hashlib
 import logging
 import shutil
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ import msgspec
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from common.weights import fsync
+from common.folders import fsync, new_folder
 
 log = logging.getLogger(__name__)
 
@@ -49,25 +48,17 @@ class Counters(msgspec.Struct, frozen=True):
 
 def save(folder: Path, state: LearnerState, *, keep: int) -> Path:
     """Write a checkpoint; only then remove all but the newest `keep`. Returns its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".step-*"):
-        shutil.rmtree(left, ignore_errors=True)
     final = folder / f"step-{state.step:06d}"
-    partial = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=folder))
-    save_file(state.model, partial / MODEL)
-    save_file(state.optimizer | {RNG: state.rng}, partial / OPTIMIZER)
-    (partial / STATE).write_bytes(msgspec.json.encode(Counters(state.step, state.updates, state.skips)))
-    for name in (MODEL, OPTIMIZER, STATE):
-        fsync(partial / name)
-    (partial / DONE).write_bytes(
-        msgspec.json.encode({name: digest(partial / name) for name in (MODEL, OPTIMIZER, STATE)})
-    )
-    fsync(partial / DONE)
-    fsync(partial)
-    if final.exists():
-        shutil.rmtree(final)
-    partial.rename(final)
-    fsync(folder)
+    with new_folder(final) as partial:
+        save_file(state.model, partial / MODEL)
+        save_file(state.optimizer | {RNG: state.rng}, partial / OPTIMIZER)
+        (partial / STATE).write_bytes(msgspec.json.encode(Counters(state.step, state.updates, state.skips)))
+        for name in (MODEL, OPTIMIZER, STATE):
+            fsync(partial / name)
+        (partial / DONE).write_bytes(
+            msgspec.json.encode({name: digest(partial / name) for name in (MODEL, OPTIMIZER, STATE)})
+        )
+        fsync(partial / DONE)
     for old in _all(folder)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final

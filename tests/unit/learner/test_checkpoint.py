@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from common import folders
 from services.learner import checkpoint
 from services.learner.checkpoint import LearnerState
 
@@ -68,6 +69,7 @@ def test_a_kill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", counted(checkpoint.save_file))
         patch.setattr(checkpoint, "fsync", counted(checkpoint.fsync))
+        patch.setattr(folders, "fsync", counted(folders.fsync))
         patch.setattr(Path, "rename", counted(Path.rename))
         patch.setattr(Path, "write_bytes", counted(Path.write_bytes))
         patch.setattr(shutil, "rmtree", counted(shutil.rmtree))

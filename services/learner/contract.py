@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from common.chat import prompt_ids
 from common.errors import UserError
 from common.messages import Batch
 from services.learner.config import LearnerConfig
@@ -67,8 +68,8 @@ class Contract:
         return float((logp_N - part.mu_logp_N).abs()[same_N].mean())
 
     def _same_template(self, batch: Batch, samples: Sequence[TrainSample]) -> bool:
+        """Whether the learner's tokenizer renders a prompt as the rollout's did."""
         if self._tokenizer is None or self._tokenizer.chat_template is None:
             return True
-        chat = [{"role": m.role, "content": m.content} for m in batch.groups[samples[0].group].group.prompt.chat]
-        text = self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        return list(self._tokenizer.encode(text, add_special_tokens=False)) == samples[0].prompt_P.tolist()
+        chat = batch.groups[samples[0].group].group.prompt.chat
+        return prompt_ids(self._tokenizer, chat) == samples[0].prompt_P.tolist()

@@ -1,13 +1,11 @@
 """Chat to prompt tokens, response tokens to text, and the tokens that end a response."""
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
+from common.chat import prompt_ids
 from common.errors import UserError
 from common.messages import ChatMessage
-
-log = logging.getLogger(__name__)
 
 
 class Template:
@@ -33,12 +31,8 @@ class Template:
         return cls(tokenizer, stop_token_ids=stop_tokens(tokenizer.eos_token_id, generation_eos))
 
     def prompt_ids(self, chat: Sequence[ChatMessage]) -> list[int]:
-        """Token ids of the prompt: the chat template with its generation prompt, or the plain contents without one."""
-        messages = [{"role": message.role, "content": message.content} for message in chat]
-        if self._tokenizer.chat_template is None:
-            return list(self._tokenizer.encode("\n".join(message.content for message in chat)))
-        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        """Token ids of the prompt."""
+        return prompt_ids(self._tokenizer, chat)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The response as the verifier reads it, without special tokens."""

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW, Muon, Optimizer
 
+from common.chat import prompt_ids
+from common.messages import ChatMessage
 from services.cli.demo.arithmetic import Problem, demonstration
 from services.cli.demo.cached import made_anew
 from services.cli.progress import Report
@@ -115,7 +117,7 @@ def share_of_rate(step: int) -> float:
 
 def demonstrations(tokenizer: Any, problems: list[Problem], rng: random.Random) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of (input ids, labels), right-padded, for ever; only responses have labels."""
-    prompts = [prompt_ids(tokenizer, problem) for problem in problems]
+    prompts = [prompt_ids(tokenizer, [ChatMessage(role="user", content=p.prompt)]) for p in problems]
     while True:
         rows = []
         for _ in range(BATCH):
@@ -127,10 +129,3 @@ def demonstrations(tokenizer: Any, problems: list[Problem], rng: random.Random) 
             ids[row, : len(prompt) + len(response)] = torch.tensor(prompt + response)
             labels[row, len(prompt) : len(prompt) + len(response)] = torch.tensor(response)
         yield ids, labels
-
-
-def prompt_ids(tokenizer: Any, problem: Problem) -> list[int]:
-    """The prompt of a problem as the rollout renders it."""
-    chat = [{"role": "user", "content": problem.prompt}]
-    text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-    return list(tokenizer.encode(text, add_special_tokens=False))

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
-from common.messages import Task, Verdict
+from common.messages import VERIFIERS, Task, Verdict
 from services.reward.pool import Pool, open_pool
-from services.reward.verifiers import NAMES
 
 MEMORY_BYTES, RECYCLE_AFTER = 2 << 30, 5000
 IN_WORK_PER_WORKER = 4
@@ -37,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Judge the file; 0 when every row has a verdict, 2 for a mistake of the user."""
     parser = argparse.ArgumentParser(prog="dapo verify", description="Judge a JSONL file of answers.")
     parser.add_argument("file", type=Path, help='rows of {"id", "output", "gold"}')
-    parser.add_argument("--verifier", choices=NAMES, default="math")
+    parser.add_argument("--verifier", choices=VERIFIERS, default="math")
     parser.add_argument("--workers", type=int, default=2, help="verifier processes")
     parser.add_argument("--timeout-s", type=float, default=5.0, help="wall-clock limit of one verification")
     arguments = parser.parse_args(argv)

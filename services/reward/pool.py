@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from common.messages import Task, Verdict
-from services.reward.verifiers import NAMES, TIMEOUT
+from common.messages import VERIFIERS, Task, Verdict
+from services.reward.verifiers import TIMEOUT
 from services.reward.workers import Workers
 
 SECONDS = Histogram(
@@ -49,7 +49,7 @@ class Pool:
                 verdict = await loop.run_in_executor(self._threads, self._workers.judge, output, task)
             finally:
                 WAITING.dec()
-        _count(task.verifier if task.verifier in NAMES else "unknown", verdict)
+        _count(task.verifier if task.verifier in VERIFIERS else "unknown", verdict)
         return verdict
 
 

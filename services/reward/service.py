@@ -13,8 +13,9 @@ from typing import Protocol
 
 from prometheus_client import Counter
 
-from common.client import Delivery, Inbox, Item, QueueClient
+from common.client import Delivery, Item, QueueClient
 from common.codec import decode_group, encode
+from common.each import for_each
 from common.errors import RefusedError, WireError
 from common.history import History
 from common.messages import GROUPS, SCORED, Group, Scored, Task, Verdict
@@ -55,17 +56,7 @@ class RewardService:
     async def run(self) -> None:
         """Groups -> scored, for ever; each group is a task of its own."""
         inbox = self._client.take(GROUPS, window=self._max_groups)
-        async with asyncio.TaskGroup() as tasks:
-            in_work: set[asyncio.Task[None]] = set()
-            while True:
-                item = await self._next(inbox, busy=bool(in_work))
-                task = tasks.create_task(self._score(item))
-                in_work.add(task)
-                task.add_done_callback(in_work.discard)
-
-    async def _next(self, inbox: Inbox, *, busy: bool) -> Delivery:
-        with self._stage.busy() if busy else self._stage.starved():
-            return await inbox.get()
+        await for_each(inbox, self._score, stage=self._stage)
 
     async def _score(self, item: Delivery) -> None:
         """One group, from its frames to its hand-over."""

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from common.messages import Task, Verdict
 
-NAMES = ("math", "exact")
 BAD_GOLD = "bad_gold"
 TIMEOUT = "timeout"
 MEMORY = "memory"

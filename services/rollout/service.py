@@ -1,7 +1,7 @@
 """Prompts to groups, for ever, while new policy versions are loaded under the requests in flight.
 
     policy register -> follow_policy -> engine.load
-    prompts         -> take_prompts  -> engine.generate -> groups
+    prompts         -> answer        -> engine.generate -> groups
 
 A prompt issued under version s starts only when s or a newer version is loaded; the samples say themselves which
 versions wrote them.
@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from prometheus_client import Counter, Gauge
 
-from common.client import Delivery, Inbox, Item, QueueClient, Watched
+from common.client import Delivery, Item, QueueClient, Watched
 from common.codec import Arrays, decode, encode
+from common.each import for_each
 from common.errors import RefusedError, WireError
 from common.history import History
 from common.messages import GROUPS, POLICY, PROMPTS, Group, Policy, Prompt, Sample, Span
@@ -57,7 +58,8 @@ class Rollout:
         await self._load_next(policy)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_policy(policy))
-            tasks.create_task(self._take_prompts(self._client.take(PROMPTS, window=self._max_groups)))
+            prompts = self._client.take(PROMPTS, window=self._max_groups)
+            tasks.create_task(for_each(prompts, self._answer, stage=self._stage))
 
     async def _follow_policy(self, policy: Watched) -> None:
         """Policy register -> engine, for ever. Waits for the learner to publish."""
@@ -83,17 +85,6 @@ class Rollout:
             self._news.notify_all()
         VERSION.labels("rollout").set(newest.version)
         self._history.append("loaded", version=newest.version, digest=newest.digest)
-
-    async def _take_prompts(self, inbox: Inbox) -> None:
-        """Prompts -> groups, for ever. Waits for the filter; the window bounds the groups in flight."""
-        async with asyncio.TaskGroup() as tasks:
-            in_flight: set[asyncio.Task[None]] = set()
-            while True:
-                with self._stage.busy() if in_flight else self._stage.starved():
-                    item = await inbox.get()
-                task = tasks.create_task(self._answer(item))
-                in_flight.add(task)
-                task.add_done_callback(in_flight.discard)
 
     async def _answer(self, item: Delivery) -> None:
         """One prompt to one group; what fails is left to the lease and tried again, here or elsewhere."""

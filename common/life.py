@@ -17,13 +17,12 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import start_http_server
 
 from common import config, logs
-from common.config import RunConfig, Tree
+from common.config import RunConfig
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
 from common.history import History
 
@@ -55,7 +54,6 @@ class Process(Generic[C]):
     """Which of the replicas of the role; unique among those alive."""
     run: RunConfig
     config: C
-    tree: Tree
     history: History = field(repr=False)
 
     @property
@@ -120,7 +118,6 @@ def _prepare(role: str, section: type[C], arguments: argparse.Namespace) -> Proc
         replica=arguments.replica,
         run=run,
         config=own,
-        tree=tree,
         history=History(run.path / "history", name),
     )
 
@@ -159,10 +156,3 @@ async def _until_signal(work: Awaitable[None]) -> None:
     except asyncio.CancelledError:
         if not stopped:
             raise
-
-
-def run_folder(process: "Process[C]", name: str) -> Path:
-    """A folder of the run, made if absent."""
-    path = process.run.path / name
-    path.mkdir(parents=True, exist_ok=True)
-    return path

@@ -11,6 +11,7 @@ from typing import Any
 from common import config
 from common.config import RunConfig, Tree
 from services.cli.children import Spec
+from services.cli.folder import CONFIG
 from services.cli.guard import MARK
 from services.cli.ports import Endpoint, broker_endpoint
 
@@ -51,7 +52,7 @@ def specs(sections: Sections, *, run_folder: Path, mark: str, environment: Mappi
         Spec(
             name=f"{role}-{replica}",
             command=[
-                sys.executable, "-m", f"services.{role}", str(run_folder / "config.toml"), "--replica", str(replica),
+                sys.executable, "-m", f"services.{role}", str(run_folder / CONFIG), "--replica", str(replica),
             ],
             output=run_folder / "logs" / f"{role}-{replica}.out",
             environment={**environment, MARK: mark},

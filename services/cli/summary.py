@@ -14,6 +14,7 @@ from rich.table import Table
 from common import config
 from common.config import RunConfig
 from services.cli.audit.reading import Stream, read_streams
+from services.cli.folder import CONFIG
 from services.cli.reader import STAGES_FILE
 from services.cli.shares import STATES, Seconds, shares
 from services.cli.snapshot import Row, read_rows
@@ -60,7 +61,7 @@ def summarise(folder: Path, report: Report, *, wall_s: float) -> Summary:
         evals=read_rows(folder / "evals.jsonl"),
         stages=json.loads(stages.read_text(encoding="utf-8")) if stages.exists() else {},
         report=report,
-        run=config.section(config.read(folder / "config.toml"), "run", RunConfig),
+        run=config.section(config.read(folder / CONFIG), "run", RunConfig),
         overlap=overlap(read_streams(folder), rows),
         wall_s=wall_s,
     )

@@ -8,7 +8,6 @@ filter_*                              the filter's account when the batch closed
 """
 
 import json
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,8 +17,6 @@ from prometheus_client import Gauge
 
 from common.messages import Batch
 from services.learner.samples import TrainSample, shaped_rewards, survivors
-
-log = logging.getLogger(__name__)
 
 VALUE = Gauge("dapo_learner_value", "Numbers of the newest step, by their name in metrics.jsonl.", ["name"])
 STEP = Gauge("dapo_learner_step", "Batches trained.")

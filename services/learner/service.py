@@ -7,7 +7,6 @@ order, and again from the first unsettled one after a crash.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,8 +22,6 @@ from common.protocol import Register, Write
 from common.stages import Stage
 from services.learner.learner import Learner
 from services.learner.report import MetricsFile
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

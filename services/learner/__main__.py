@@ -5,21 +5,49 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from common import config, life
 from common.client import connect
-from common.life import Process, serve
+from common.errors import UserError
+from common.life import Process
+from services.learner import launch
 from services.learner.config import LearnerConfig
+
+if TYPE_CHECKING:
+    from services.learner.crew import Lead
+    from services.learner.learner import Learner
 
 
 async def run(process: Process[LearnerConfig]) -> None:
-    """Load or resume the learner, then train until cancelled."""
+    """Load or resume the learner, then train until cancelled; on ranks above 0 do what rank 0 says."""
     _set_environment(process.run.model, process.config.threads)
-    from services.learner.learner import Learner
+    from services.learner.crew import Lead, follow
+    from services.learner.ranks import world_of_torchrun
+    from services.learner.start import start
+
+    with world_of_torchrun() as world:
+        history = process.history if world.leads else None
+        learner = await asyncio.to_thread(start, run=process.run, config=process.config, history=history, world=world)
+        if not world.leads:
+            await life.uncancelled(asyncio.to_thread(follow, learner, world))
+            return
+        process.history.append("resumed", step=learner.step)
+        if world.size == 1:
+            await _serve(process, learner)
+            return
+        lead = Lead(learner, world)
+        try:
+            await _serve(process, lead)
+        finally:
+            lead.stop()
+
+
+async def _serve(process: Process[LearnerConfig], learner: "Learner | Lead") -> None:
+    """Join the learner to the queues."""
     from services.learner.report import MetricsFile
     from services.learner.service import LearnerService
 
-    learner = await asyncio.to_thread(Learner.start, run=process.run, config=process.config, history=process.history)
-    process.history.append("resumed", step=learner.step)
     metrics = MetricsFile(process.run.path / "metrics.jsonl", step=learner.step)
     async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:
         service = LearnerService(
@@ -38,9 +66,25 @@ def _set_environment(model: str, threads: int) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+def _ranks(argv: Sequence[str]) -> int:
+    """`learner.ranks` of the configuration; 1 where it cannot be read, which the service itself will say."""
+    given = life.arguments("learner", argv)
+    try:
+        return config.section(config.read(given.config, given.overrides), "learner", LearnerConfig).ranks
+    except UserError:
+        return 1
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the learner; returns the exit status."""
-    return serve("learner", LearnerConfig, run, argv)
+    """Run the learner, or the processes of its ranks; returns the exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not launch.is_launched():
+        ranks = _ranks(argv)
+        if ranks > 1:
+            return launch.launch(ranks, argv)
+    elif os.environ["RANK"] != "0":
+        argv += ["learner.metrics_port=-1", "--replica", f"0-rank-{os.environ['RANK']}"]
+    return life.serve("learner", LearnerConfig, run, argv)
 
 
 if __name__ == "__main__":

@@ -1,77 +1,86 @@
 """Checkpoints: complete or ignored.
 
-    checkpoints/step-000100/  model.safetensors    float32 weights
-                              optimizer.safetensors  moments of AdamW, state of the random number generator
-                              state.json           step, optimizer steps, skips
-                              DONE                 written last: digest of every other file
+    checkpoints/step-000100/  shard-0000R-*.safetensors   each rank's part of the weights and of AdamW's moments
+                              state.json                  step, optimizer steps, skips, state of the random numbers
+                              DONE                        written last: digest of every other file
 
-A checkpoint is written beside its place, fsynced and renamed. On load the newest one whose digests hold is taken and
+torch.distributed.checkpoint writes and reads the shards, in safetensors, so another number of ranks can continue. A
+checkpoint is written beside its place, fsynced and renamed. On load the newest one whose digests hold is taken and
 those that were skipped are named. Nothing in it can be executed.
 """
 
 import hashlib
 import logging
 import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
-from safetensors.torch import load_file, save_file
+import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
 from common.folders import fsync, new_folder
+from services.learner.ranks import World
 
 log = logging.getLogger(__name__)
 
-MODEL, OPTIMIZER, STATE, DONE = "model.safetensors", "optimizer.safetensors", "state.json", "DONE"
-RNG = "rng"
+STATE, DONE = "state.json", "DONE"
 
 
-class LearnerState(NamedTuple):
-    """What a learner continues from. `step` batches have been trained."""
-
-    step: int
-    updates: int
-    skips: int
-    model: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
-    rng: Tensor
-
-
-class Counters(msgspec.Struct, frozen=True):
-    """state.json."""
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """state.json: what a learner continues from besides tensors. `step` batches have been trained."""
 
     step: int
     updates: int
     skips: int
+    rng: bytes
+    """State of torch's generator on the CPU."""
 
 
-def save(folder: Path, state: LearnerState, *, keep: int) -> Path:
-    """Write a checkpoint; only then remove all but the newest `keep`. Returns its folder."""
-    final = folder / f"step-{state.step:06d}"
+def save(folder: Path, tensors: dict[str, Tensor], counters: Counters, world: World, *, keep: int) -> Path:
+    """Write a checkpoint; only then remove all but the newest `keep`. Every rank must call it. Returns its folder."""
+    final = folder / f"step-{counters.step:06d}"
+    if not world.leads:
+        _write_shards(Path(world.from_lead(b"").decode()), tensors, world)
+        world.meet()
+        return final
     with new_folder(final) as partial:
-        save_file(state.model, partial / MODEL)
-        save_file(state.optimizer | {RNG: state.rng}, partial / OPTIMIZER)
-        (partial / STATE).write_bytes(msgspec.json.encode(Counters(state.step, state.updates, state.skips)))
-        for name in (MODEL, OPTIMIZER, STATE):
+        world.from_lead(str(partial).encode())
+        _write_shards(partial, tensors, world)
+        (partial / STATE).write_bytes(msgspec.json.encode(counters))
+        names = sorted(path.name for path in partial.iterdir())
+        for name in names:
             fsync(partial / name)
-        (partial / DONE).write_bytes(
-            msgspec.json.encode({name: digest(partial / name) for name in (MODEL, OPTIMIZER, STATE)})
-        )
+        (partial / DONE).write_bytes(msgspec.json.encode({name: digest(partial / name) for name in names}))
         fsync(partial / DONE)
     for old in _all(folder)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
+    world.meet()
     return final
 
 
-def load_newest(folder: Path) -> LearnerState | None:
+def newest(folder: Path) -> Path | None:
     """The newest complete checkpoint, or None; logs each that is skipped and why."""
     for path in reversed(_all(folder)):
         fault = damage(path)
         if fault is None:
-            return _load(path)
+            return path
         log.warning("checkpoint skipped", extra={"checkpoint": str(path), "cause": fault})
     return None
+
+
+def read_counters(path: Path) -> Counters:
+    """state.json of a complete checkpoint."""
+    return msgspec.json.decode((path / STATE).read_bytes(), type=Counters)
+
+
+def load(path: Path, tensors: dict[str, Tensor], world: World) -> None:
+    """Read a complete checkpoint into the given tensors, in place; every rank must call it with its shards."""
+    with _quiet_alone():
+        dcp.load(dict(tensors), storage_reader=HuggingFaceStorageReader(str(path)), no_dist=world.size == 1)
 
 
 def damage(path: Path) -> str | None:
@@ -82,12 +91,12 @@ def damage(path: Path) -> str | None:
         return "it was not completed"
     except msgspec.MsgspecError as error:
         return f"DONE is damaged: {error}"
-    for name in (MODEL, OPTIMIZER, STATE):
+    for name, expected in digests.items():
         if not (path / name).exists():
             return f"{name} is missing"
-        if digests.get(name) != digest(path / name):
+        if expected != digest(path / name):
             return f"{name} is damaged"
-    return None
+    return None if STATE in digests else f"DONE does not name {STATE}"
 
 
 def digest(path: Path) -> str:
@@ -96,11 +105,18 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _load(path: Path) -> LearnerState:
-    counters = msgspec.json.decode((path / STATE).read_bytes(), type=Counters)
-    optimizer = load_file(path / OPTIMIZER)
-    rng = optimizer.pop(RNG)
-    return LearnerState(counters.step, counters.updates, counters.skips, load_file(path / MODEL), optimizer, rng)
+def _write_shards(path: Path, tensors: dict[str, Tensor], world: World) -> None:
+    writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
+    with _quiet_alone():
+        dcp.save(tensors, storage_writer=writer, no_dist=world.size == 1)
+
+
+@contextmanager
+def _quiet_alone() -> Iterator[None]:
+    """torch warns that a learner of one process has no process group, which is what was asked for."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is (disabled|unavailable)")
+        yield
 
 
 def _all(folder: Path) -> list[Path]:

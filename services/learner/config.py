@@ -22,26 +22,50 @@ class LearnerConfig:
     """Norm to which gradients are clipped."""
     updates_per_batch: int = 1
     """Optimizer steps per batch, over disjoint mini-batches of groups."""
-    eps_low: float = 0.2
-    """Lower clip: ratios below 1 - eps_low gain nothing."""
-    eps_high: float = 0.28
-    """Upper clip (clip-higher): ratios above 1 + eps_high gain nothing."""
-    dual_clip: float = 10.0
-    """c: bound of the loss of a token with negative advantage, at c times the advantage; 0: off."""
+    objective: Literal["dapo", "grpo", "dr_grpo", "gspo", "cispo", "dppo_tv"] = "dapo"
+    """What is minimised; see services/learner/objectives."""
+    eps_low: float | None = None
+    """Lower clip: ratios below 1 - eps_low gain nothing; default: the objective's own (dapo 0.2)."""
+    eps_high: float | None = None
+    """Upper clip (clip-higher): ratios above 1 + eps_high gain nothing; default: the objective's own (dapo 0.28)."""
+    dual_clip: float | None = None
+    """c: bound of the loss of a token with negative advantage, at c times the advantage; 0: off; default: dapo 10."""
+    kl_coef: float = 0.0
+    """Weight of the KL divergence to the starting model (k3, per token); 0: off, and no second model in memory."""
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus; 0: off."""
     correction: Literal["tis", "icepop", "geometric", "none"] = "tis"
     """Weight that corrects the difference between the engine's policy and the proximal policy."""
     tis_cap: float = 2.0
     """C: cap of the truncated importance weight."""
-    proximal: Literal["auto", "current", "recompute", "behaviour"] = "auto"
+    proximal: Literal["auto", "current", "recompute", "behaviour", "loglinear"] = "auto"
     """Proximal policy; auto: `current` for one optimizer step per batch, else `recompute`."""
-    advantage: Literal["std", "mean", "leave_one_out"] = "std"
+    advantage: Literal["auto", "std", "mean", "leave_one_out"] = "auto"
     """Rewards of a group: centred and divided by their deviation, only centred, or compared with the others."""
     overlong_filter: bool = False
     """Whether the tokens of truncated samples are left out of the loss (they stay in the group's statistics)."""
     micro_batch_tokens: int = 16384
-    """Padded tokens in one forward and backward pass at most; changes memory and speed, not the result."""
-    logprob_chunk: int = 2048
-    """Tokens whose logits are held at a time."""
+    """Tokens in one forward and backward pass at most; changes memory and speed, not the result."""
+    logprob_chunk: int = 0
+    """Tokens whose logits are held at a time; 0: as many as fit 64 MiB on a CPU, 1 GiB on a GPU."""
+    compute: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What the layers compute in; the weights stay float32. auto: bfloat16 on a GPU, float32 on a CPU."""
+    activation_checkpointing: bool = False
+    """Whether layers are computed twice instead of kept for the backward pass."""
+    compile: bool = False
+    """Whether torch.compile fuses the layers; needs a C++ compiler on a CPU."""
+    liger: bool = False
+    """Whether the package liger-kernel's norm, rotary and SwiGLU kernels are used (GPU)."""
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    """AdamW, or torchao's with moments of 8 bits (one rank)."""
+    cpu_offload: bool = False
+    """Whether FSDP2 keeps parameters, gradients and moments in the CPU's memory (GPU)."""
+    lora_rank: int = 0
+    """Rank of peft's low-rank adapters, which are then all that is trained; 0: train the whole model."""
+    lora_alpha: int = 32
+    """Scale of the adapters: their product counts lora_alpha / lora_rank."""
+    ranks: int = 1
+    """Processes of the learner on this machine, joined by torchrun; each takes a GPU where there are any."""
     checkpoint_every: int = 10
     """Steps between checkpoints; batches since the last one are trained again after a crash."""
     keep_checkpoints: int = 2
@@ -63,12 +87,10 @@ class LearnerConfig:
         """Refuse values that cannot work."""
         if self.lr <= 0:
             raise ValueError("`lr` must be above 0")
-        if self.dual_clip and self.dual_clip <= 1 + self.eps_high:
-            raise ValueError("`dual_clip` must exceed 1 + eps_high, or be 0")
         for key in (
             "updates_per_batch",
             "micro_batch_tokens",
-            "logprob_chunk",
+            "ranks",
             "checkpoint_every",
             "keep_checkpoints",
             "keep_versions",
@@ -77,5 +99,15 @@ class LearnerConfig:
         ):
             if getattr(self, key) < 1:
                 raise ValueError(f"`{key}` must be at least 1")
+        for key in ("logprob_chunk", "lora_rank", "kl_coef", "entropy_coef"):
+            if getattr(self, key) < 0:
+                raise ValueError(f"`{key}` must be 0 or more")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        if self.dual_clip and self.dual_clip <= 1 + (0.28 if self.eps_high is None else self.eps_high):
+            raise ValueError("`dual_clip` must exceed 1 + eps_high, or be 0")
         if self.proximal == "current" and self.updates_per_batch > 1:
-            raise ValueError("`proximal` must be recompute or behaviour when updates_per_batch is above 1")
+            raise ValueError("`proximal` must not be current when updates_per_batch is above 1: use recompute")
+        if self.optimizer == "adamw_8bit" and self.ranks > 1:
+            raise ValueError("`optimizer` adamw_8bit works with one rank: with several, FSDP2 splits AdamW's moments")

@@ -14,10 +14,12 @@ from common.errors import UserError
 from common.messages import Batch
 from services.learner.config import LearnerConfig
 from services.learner.model import Policy
-from services.learner.packing import pack, split
+from services.learner.packing import pack
 from services.learner.samples import TrainSample
 
 FLOAT32_LIMIT, BFLOAT16_LIMIT = 1e-3, 0.05
+PROBE = 4
+"""Samples that are scored again to find the layer that differs."""
 
 
 class Contract:
@@ -25,7 +27,6 @@ class Contract:
 
     def __init__(self, *, policy: Policy, config: LearnerConfig, temperature: float, tokenizer: Any) -> None:
         self._policy = policy
-        self._config = config
         self._temperature = temperature
         self._tokenizer = tokenizer
         default = BFLOAT16_LIMIT if policy.device.type == "cuda" else FLOAT32_LIMIT
@@ -59,7 +60,7 @@ class Contract:
         return "temperature and template agree, so the weights or the dtype differ: compare [run] model and the dtypes"
 
     def _difference_at_one(self, step: int, samples: Sequence[TrainSample]) -> float:
-        part = pack(samples, split(samples, budget=self._config.micro_batch_tokens)[0], self._policy.device)
+        part = pack(samples, range(min(len(samples), PROBE)), self._policy.device)
         with torch.no_grad():
             logp_N = self._policy.scores(part, temperature=1.0).logp_N
         same_N = part.version_N == step

@@ -4,6 +4,8 @@ learner = Learner.start(...)        newest complete checkpoint, or the starting 
 metrics, feedback = learner.train(batch, arrays)
 policy = learner.publish()
 learner.save()
+
+With several ranks every rank has one and calls the same verbs in the same order (crew.py); rank 0 writes the files.
 """
 
 import logging
@@ -14,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from common import weights
 from common.codec import Arrays
@@ -22,120 +23,137 @@ from common.config import RunConfig
 from common.history import History
 from common.messages import Batch, Feedback, GroupFeedback
 from common.messages import Policy as PolicyMessage
-from services.learner import checkpoint
-from services.learner.checkpoint import LearnerState
+from services.learner import checkpoint, publishing
+from services.learner.checkpoint import Counters
 from services.learner.config import LearnerConfig
 from services.learner.contract import Contract
-from services.learner.model import Policy, publish_dtype, tensors
+from services.learner.model import Policy, publish_dtype
+from services.learner.objectives import OBJECTIVES
 from services.learner.optimizer import Optimizer
-from services.learner.report import batch_metrics
+from services.learner.ranks import World
+from services.learner.report import batch_metrics, speed_metrics
 from services.learner.samples import TrainSample, train_samples
-from services.learner.step import StepResult, train_step
+from services.learner.speed import FlopCount, matmul_peak
+from services.learner.step import StepResult, Trainer
 
 log = logging.getLogger(__name__)
+
+FIRST_VERSION = b"\x01"
 
 
 class Learner:
     """See the module. Not thread-safe: one step at a time."""
 
     def __init__(
-        self, *, run: RunConfig, config: LearnerConfig, policy: Policy, tokenizer: Any, history: History,
-        state: LearnerState | None,
+        self, *, run: RunConfig, config: LearnerConfig, policy: Policy, tokenizer: Any, history: History | None,
+        world: World | None = None, reference: Policy | None = None,
     ) -> None:  # fmt: skip
         self._run = run
         self._config = config
         self._policy = policy
         self._history = history
+        self._world = world or World()
         self._contract = Contract(policy=policy, config=config, temperature=run.temperature, tokenizer=tokenizer)
         self.step = 0
         """Batches trained: the version of the policy now."""
-        self._optimizer = Optimizer(policy.named_parameters(), config)
-        if state is not None:
-            self._restore(state)
-
-    @classmethod
-    def start(cls, *, run: RunConfig, config: LearnerConfig, history: History) -> "Learner":
-        """Load the model and continue from the newest complete checkpoint of the run, if there is one."""
-        from transformers import AutoTokenizer
-
-        torch.set_num_threads(config.threads)
-        torch.manual_seed(run.seed)
-        policy = Policy.load(run.model, temperature=run.temperature, chunk=config.logprob_chunk)
-        tokenizer = AutoTokenizer.from_pretrained(run.model)
-        state = checkpoint.load_newest(run.path / "checkpoints")
-        return cls(run=run, config=config, policy=policy, tokenizer=tokenizer, history=history, state=state)
+        self._optimizer = Optimizer(policy.trained_parameters(), config)
+        self._trainer = Trainer(
+            policy, self._optimizer, config, max_tokens=run.max_response_tokens, world=self._world, reference=reference
+        )
+        self._flops = FlopCount(policy)
+        self._peak = matmul_peak(policy.device, policy.scorer.compute)
+        self._resume()
 
     def train(self, batch: Batch, arrays: Sequence[Arrays]) -> tuple[dict[str, float], Feedback]:
         """Train on the batch of this step; returns the flat metrics and the feedback for the filter."""
         start = time.monotonic()
+        kind = self._config.advantage
         samples = train_samples(
             batch,
             arrays,
-            advantage=self._config.advantage,
+            advantage=OBJECTIVES[self._config.objective].advantage if kind == "auto" else kind,
             max_staleness=self._run.max_staleness,
             mask_stale=self._run.on_stale == "mask",
             overlong_filter=self._config.overlong_filter,
         )
-        result = train_step(
-            self._policy,
-            self._optimizer,
+        result = self._trainer.step(
             samples,
             step=batch.step,
             num_groups=len(batch.groups),
-            config=self._config,
             check_contract=self._contract.check_for(batch),
         )
         self.step = batch.step + 1
         self._record(batch, samples, result)
         metrics = batch_metrics(batch, samples) | result.tally.metrics() | self._update_metrics(result)
-        metrics["train_seconds"] = time.monotonic() - start
-        return metrics, self._feedback(batch, result)
+        seconds = time.monotonic() - start
+        flops = self._flops.step([sample for sample in samples if sample.mask_T.any()])
+        peak = self._peak * self._world.size
+        speeds = speed_metrics(metrics["tokens"], seconds, result.seconds, flops=flops, peak=peak)
+        return metrics | speeds, self._feedback(batch, result)
 
     def publish(self) -> PolicyMessage:
-        """Write the policy of this step to the weight store."""
+        """Write the policy of this step to the weight store, unless it is there."""
         store = self._run.path / "weights"
-        dtype = publish_dtype(self._policy.device)
-        manifest = weights.publish(store, self.step, lambda path: save_file(tensors(self._policy, dtype), path))
-        weights.retire(store, keep=self._config.keep_versions)
-        self._history.append("published", version=self.step, digest=manifest.digest)
         folder = weights.version_folder(store, self.step)
+        dtype = publish_dtype(self._policy.device)
+        tensors = publishing.published(self._policy, dtype)
+        if not self._world.leads:
+            if self._world.from_lead(b"") == FIRST_VERSION:
+                publishing.attend(tensors)
+            return PolicyMessage(version=self.step, digest="", path=str(folder.resolve()))
+        self._world.from_lead(b"\x00" if folder.exists() else FIRST_VERSION)
+        manifest = weights.publish(store, self.step, lambda path: publishing.write(path, tensors, dtype))
+        weights.retire(store, keep=self._config.keep_versions)
+        self._tell("published", version=self.step, digest=manifest.digest)
         return PolicyMessage(version=self.step, digest=manifest.digest, path=str(folder.resolve()))
 
     def save(self) -> Path:
         """Write a checkpoint of this step."""
-        state = LearnerState(
+        counters = Counters(
             step=self.step,
             updates=self._optimizer.updates,
             skips=self._optimizer.skips,
-            model=tensors(self._policy, torch.float32),
-            optimizer=self._optimizer.state(),
-            rng=torch.get_rng_state(),
+            rng=torch.get_rng_state().numpy().tobytes(),
         )
-        path = checkpoint.save(self._run.path / "checkpoints", state, keep=self._config.keep_checkpoints)
-        self._history.append("checkpointed", step=self.step)
+        folder = self._run.path / "checkpoints"
+        path = checkpoint.save(folder, self._tensors(), counters, self._world, keep=self._config.keep_checkpoints)
+        self._tell("checkpointed", step=self.step)
         return path
 
-    def _restore(self, state: LearnerState) -> None:
-        with torch.no_grad():
-            for name, parameter in self._policy.named_parameters().items():
-                parameter.copy_(state.model[name])
-        self._optimizer.restore(state.optimizer, updates=state.updates, skips=state.skips)
-        torch.set_rng_state(state.rng)
-        self.step = state.step
-        log.info("resumed", extra={"step": state.step})
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint holds: trained weights and moments, live."""
+        model = {f"model/{name}": p.detach() for name, p in self._policy.trained_parameters().items()}
+        return model | self._optimizer.state()
+
+    def _resume(self) -> None:
+        """Continue from the newest complete checkpoint, if there is one; rank 0 chooses it."""
+        newest = checkpoint.newest(self._run.path / "checkpoints") if self._world.leads else None
+        path = self._world.from_lead(str(newest or "").encode()).decode()
+        if not path:
+            return
+        counters = checkpoint.read_counters(Path(path))
+        checkpoint.load(Path(path), self._tensors(), self._world)
+        self._optimizer.continue_from(updates=counters.updates, skips=counters.skips)
+        torch.set_rng_state(torch.frombuffer(bytearray(counters.rng), dtype=torch.uint8))
+        self.step = counters.step
+        log.info("resumed", extra={"step": counters.step})
 
     def _record(self, batch: Batch, samples: Sequence[TrainSample], result: StepResult) -> None:
         ids = [scored.group.prompt.id for scored in batch.groups]
         trained = [sample.version_T[sample.mask_T] for sample in samples if sample.mask_T.any()]
         oldest = int(np.concatenate(trained).min()) if trained else batch.step
-        self._history.append("trained", step=batch.step, ids=ids, oldest=oldest, tokens=sum(map(len, trained)))
+        self._tell("trained", step=batch.step, ids=ids, oldest=oldest, tokens=sum(map(len, trained)))
         if any(update.skipped for update in result.updates):
             log.error("update skipped: gradient not finite", extra={"step": batch.step, "groups": ids})
 
+    def _tell(self, event: str, **fields: Any) -> None:
+        if self._history is not None:
+            self._history.append(event, **fields)
+
     def _update_metrics(self, result: StepResult) -> dict[str, float]:
         return {
-            "grad_norm": float(np.mean([update.grad_norm for update in result.updates])),
-            "lr": result.updates[-1].lr,
+            "grad_norm": float(np.mean([update.grad_norm for update in result.updates] or [0.0])),
+            "lr": result.updates[-1].lr if result.updates else 0.0,
             "updates": float(self._optimizer.updates),
             "skipped_updates": float(self._optimizer.skips),
         }

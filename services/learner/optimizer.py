@@ -2,16 +2,18 @@
 
     lr(u) = lr * min(1, (u + 1) / warmup)        u = optimizer steps done
 
-The schedule is a function of u alone, so u is all of its state.
+The schedule is a function of u alone, so u is all of its state. The moments exist from the start, as zeros, so that a
+checkpoint always has the same names. With FSDP2 parameters, gradients and moments are shards of the same mesh.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from common.errors import DapoError
+from common.errors import DapoError, UserError
 from services.learner.config import LearnerConfig
+from services.learner.sharding import whole
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -34,13 +36,7 @@ class Optimizer:
     def __init__(self, parameters: dict[str, nn.Parameter], config: LearnerConfig) -> None:
         self._parameters = parameters
         self._config = config
-        self._adamw = torch.optim.AdamW(
-            list(parameters.values()),
-            lr=config.lr,
-            betas=(config.beta1, config.beta2),
-            weight_decay=config.weight_decay,
-            fused=next(iter(parameters.values())).is_cuda,
-        )
+        self._adamw = _adamw(list(parameters.values()), config)
         self.updates = 0
         """u: optimizer steps done."""
         self.skips = 0
@@ -53,34 +49,46 @@ class Optimizer:
     def step(self) -> Update:
         """Clip and apply the accumulated gradients, unless one is not finite; raises `TooManySkipsError`."""
         lr = self._config.lr * min(1.0, (self.updates + 1) / max(1, self._config.warmup_steps))
-        norm = torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), self._config.max_grad_norm)
-        if not torch.isfinite(norm):
+        norm = float(whole(nn.utils.clip_grad_norm_(list(self._parameters.values()), self._config.max_grad_norm)))
+        if not torch.isfinite(torch.tensor(norm)):
             self._skip()
             return Update(grad_norm=float("nan"), lr=lr, skipped=True)
         for group in self._adamw.param_groups:
-            group["lr"] = lr
+            _set_lr(group, lr)
         self._adamw.step()
         self.updates += 1
         self._skips_in_a_row = 0
-        return Update(grad_norm=float(norm), lr=lr, skipped=False)
+        return Update(grad_norm=norm, lr=lr, skipped=False)
 
     def state(self) -> dict[str, Tensor]:
-        """The moments under `MOMENT/PARAMETER`; empty before the first step."""
-        return {
-            f"{moment}/{name}": self._adamw.state[parameter][moment]
-            for name, parameter in self._parameters.items()
-            for moment in MOMENTS
-            if parameter in self._adamw.state
-        }
+        """The moments under `MOMENT/PARAMETER`, plain tensors or shards: the live ones, not copies.
 
-    def restore(self, tensors: dict[str, Tensor], *, updates: int, skips: int) -> None:
-        """Continue from a saved state."""
-        self.updates, self.skips = updates, skips
+        Moments of 8 bits are wrappers of several tensors and appear as `MOMENT.PART/PARAMETER`.
+        """
+        tensors: dict[str, Tensor] = {}
         for name, parameter in self._parameters.items():
-            if f"{MOMENTS[0]}/{name}" in tensors:
-                moments = {moment: tensors[f"{moment}/{name}"].to(parameter.device) for moment in MOMENTS}
-                step = torch.tensor(float(updates), device=parameter.device if parameter.is_cuda else "cpu")
-                self._adamw.state[parameter] = {"step": step, **moments}
+            state = self._adamw.state[parameter]
+            if not state:
+                self._start(parameter)
+            for moment in MOMENTS:
+                tensors |= {f"{moment}{part}/{name}": tensor for part, tensor in _parts(state[moment])}
+        return tensors
+
+    def continue_from(self, *, updates: int, skips: int) -> None:
+        """Take the counters of a checkpoint; its moments were read into `state()`."""
+        self.updates, self.skips = updates, skips
+        for parameter in self._parameters.values():
+            step = self._adamw.state[parameter]["step"]
+            self._adamw.state[parameter]["step"] = torch.full_like(step, float(updates))
+
+    def _start(self, parameter: nn.Parameter) -> None:
+        """What AdamW's first step would make."""
+        state = self._adamw.state[parameter]
+        fused = bool(self._adamw.param_groups[0].get("fused"))
+        state["step"] = torch.zeros((), device=parameter.device if fused else "cpu")
+        new = getattr(self._adamw, "_new_buffer", None)
+        for moment in MOMENTS:
+            state[moment] = new(parameter, moment == MOMENTS[0]) if new else torch.zeros_like(parameter)
 
     def _skip(self) -> None:
         self.skips += 1
@@ -90,3 +98,32 @@ class Optimizer:
                 f"{self._skips_in_a_row} optimizer steps in a row had a gradient that is not finite: "
                 "lower [learner] lr or look at the batches named in the log"
             )
+
+
+def _adamw(parameters: list[nn.Parameter], config: LearnerConfig) -> Any:
+    settings: dict[str, Any] = {
+        "lr": config.lr, "betas": (config.beta1, config.beta2), "weight_decay": config.weight_decay,
+    }  # fmt: skip
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, **settings, fused=True)
+    try:
+        from torchao.optim import AdamW8bit
+    except ImportError as error:
+        raise UserError("[learner] optimizer `adamw_8bit` needs the package torchao: pip install torchao") from error
+    return AdamW8bit(parameters, **settings)
+
+
+def _set_lr(group: dict[str, Any], lr: float) -> None:
+    """torchao keeps the rate in a tensor, so that its compiled step need not be compiled again."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(lr)
+    else:
+        group["lr"] = lr
+
+
+def _parts(moment: Tensor) -> list[tuple[str, Tensor]]:
+    """A plain tensor, or the named tensors that a wrapper holds."""
+    flatten = getattr(moment, "__tensor_flatten__", None)
+    if flatten is None or hasattr(moment, "placements"):
+        return [("", moment)]
+    return [(f".{part}", getattr(moment, part)) for part in flatten()[0]]

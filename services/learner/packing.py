@@ -1,79 +1,122 @@
-"""Samples to micro-batches by a budget of tokens, and micro-batches to tensors.
+"""Samples to micro-batches by a budget of tokens, and micro-batches to tensors without padding.
 
-Samples are sorted by length and cut so that `rows * longest` stays within the budget: similar lengths share a
-micro-batch, and little is padding. Padding is on the right, so causal attention never sees it and no mask is needed;
-the loss picks response positions by index, never by token id (a padding id may equal the stop token).
+    samples of one optimizer step --plan--> rank -> micro-batches --pack--> one packed sequence each
 
-S = samples of the micro-batch, L = longest of them, N = response tokens of the micro-batch.
+Micro-batches are filled to equal numbers of tokens, longest sample first into the emptiest (the LPT rule), and dealt to
+the ranks in order of size, so that ranks which wait for each other at every layer carry the same load. Every rank gets
+the same number; one that has no sample left runs a blank.
+
+S = samples of the micro-batch, L = their tokens, N = their response tokens. The loss picks response positions by index,
+never by token id (a padding id may equal the stop token).
 """
 
+import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from services.learner.attention import Segments, segments
 from services.learner.samples import TrainSample
+
+BLANK = TrainSample(
+    group=0,
+    prompt_P=np.zeros(1, dtype=np.int32),
+    response_T=np.zeros(1, dtype=np.int32),
+    mu_logp_T=np.zeros(1, dtype=np.float32),
+    version_T=np.full(1, -1, dtype=np.int64),
+    mask_T=np.zeros(1, dtype=np.bool_),
+    advantage=0.0,
+)
+"""A sample that trains nothing and counts nowhere."""
 
 
 class MicroBatch(NamedTuple):
     """Tensors of one forward and backward pass."""
 
-    input_ids_SL: Tensor
-    row_N: Tensor
-    """Sample (row) of each response token."""
-    column_N: Tensor
-    """Position whose hidden state predicts the token."""
+    input_ids_L: Tensor
+    position_L: Tensor
+    """Place of each token in its own sample."""
+    segments: Segments
+    source_N: Tensor
+    """Place in L whose hidden state predicts the token."""
     target_N: Tensor
+    sample_N: Tensor
+    """Sample of each token, from 0."""
     mu_logp_N: Tensor
     advantage_N: Tensor
     mask_N: Tensor
     """1.0 where the token is trained."""
+    weight_N: Tensor
+    """Share of each token in the loss of the optimizer step (normaliser.py); 0 where it is not trained."""
     version_N: Tensor
     group_N: Tensor
     """Place in the batch of each token's group."""
     order: list[int]
-    """Places of the samples in the list that was split."""
+    """Places of the samples in the list that was planned; empty for a blank."""
 
 
-def split(samples: Sequence[TrainSample], *, budget: int) -> list[list[int]]:
-    """Places of the samples by micro-batch, longest first; a sample longer than the budget stands alone."""
-    order = sorted(range(len(samples)), key=lambda place: (-samples[place].length, place))
-    parts: list[list[int]] = []
-    for place in order:
-        longest = samples[parts[-1][0]].length if parts else 0
-        if parts and (len(parts[-1]) + 1) * longest <= budget:
-            parts[-1].append(place)
-        else:
-            parts.append([place])
-    return parts
+def plan(
+    samples: Sequence[TrainSample], places: Sequence[int], *, budget: int, ranks: int = 1
+) -> list[list[list[int]]]:
+    """For every rank the micro-batches it runs, as places of samples; a sample longer than the budget stands alone."""
+    lengths = {place: samples[place].length for place in places}
+    count = max(1, -(-sum(lengths.values()) // budget))
+    while True:
+        count = -(-count // ranks) * ranks
+        parts = _balanced(lengths, count)
+        if count >= len(lengths) or all(len(p) < 2 or sum(lengths[i] for i in p) <= budget for p in parts):
+            break
+        count += 1
+    parts.sort(key=lambda part: -sum(lengths[place] for place in part))
+    return [parts[rank::ranks] for rank in range(ranks)]
 
 
-def pack(samples: Sequence[TrainSample], places: Sequence[int], device: torch.device) -> MicroBatch:
-    """The tensors of the samples at `places`."""
-    chosen = [samples[place] for place in places]
-    longest = max(sample.length for sample in chosen)
-    ids_SL = np.zeros((len(chosen), longest), dtype=np.int64)
-    rows, columns = [], []
-    for row, sample in enumerate(chosen):
-        ids_SL[row, : sample.length] = np.concatenate([sample.prompt_P, sample.response_T])
-        rows.append(np.full(len(sample.response_T), row))
-        columns.append(np.arange(len(sample.prompt_P) - 1, sample.length - 1))
+def pack(
+    samples: Sequence[TrainSample],
+    places: Sequence[int],
+    device: torch.device,
+    weights: Sequence[float] | None = None,
+) -> MicroBatch:
+    """The tensors of the samples at `places`; `weights[place]` is the share in the loss of each trained token."""
+    chosen = [samples[place] for place in places] or [BLANK]
+    shares = [1.0 if weights is None else weights[place] for place in places] or [0.0]
     lengths = [len(sample.response_T) for sample in chosen]
+    starts = np.cumsum([0, *(sample.length for sample in chosen)])
+    sources = [
+        np.arange(start + len(s.prompt_P) - 1, start + s.length - 1) for start, s in zip(starts, chosen, strict=False)
+    ]
+    mask_N = np.concatenate([s.mask_T for s in chosen])
+
+    def to(array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
     return MicroBatch(
-        input_ids_SL=_to(ids_SL, device),
-        row_N=_to(np.concatenate(rows), device),
-        column_N=_to(np.concatenate(columns), device),
-        target_N=_to(np.concatenate([s.response_T for s in chosen]).astype(np.int64), device),
-        mu_logp_N=_to(np.concatenate([s.mu_logp_T for s in chosen]).astype(np.float32), device),
-        advantage_N=_to(np.repeat([s.advantage for s in chosen], lengths).astype(np.float32), device),
-        mask_N=_to(np.concatenate([s.mask_T for s in chosen]).astype(np.float32), device),
-        version_N=_to(np.concatenate([s.version_T for s in chosen]), device),
-        group_N=_to(np.repeat([s.group for s in chosen], lengths), device),
+        input_ids_L=to(np.concatenate([part for s in chosen for part in (s.prompt_P, s.response_T)]).astype(np.int64)),
+        position_L=to(np.concatenate([np.arange(s.length) for s in chosen])),
+        segments=segments([s.length for s in chosen], device),
+        source_N=to(np.concatenate(sources)),
+        target_N=to(np.concatenate([s.response_T for s in chosen]).astype(np.int64)),
+        sample_N=to(np.repeat(np.arange(len(chosen)), lengths)),
+        mu_logp_N=to(np.concatenate([s.mu_logp_T for s in chosen]).astype(np.float32)),
+        advantage_N=to(np.repeat([s.advantage for s in chosen], lengths)),
+        mask_N=to(mask_N.astype(np.float32)),
+        weight_N=to(np.repeat(shares, lengths) * mask_N),
+        version_N=to(np.concatenate([s.version_T for s in chosen])),
+        group_N=to(np.repeat([s.group for s in chosen], lengths)),
         order=list(places),
     )
 
 
-def _to(array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", device: torch.device) -> Tensor:
-    return torch.from_numpy(array).to(device)
+def _balanced(lengths: dict[int, int], count: int) -> list[list[int]]:
+    """`count` parts, some perhaps empty: each sample, longest first, to the part with the fewest tokens."""
+    heap = [(0, part) for part in range(count)]
+    parts: list[list[int]] = [[] for _ in range(count)]
+    for place in sorted(lengths, key=lambda place: (-lengths[place], place)):
+        tokens, part = heapq.heappop(heap)
+        parts[part].append(place)
+        heapq.heappush(heap, (tokens + lengths[place], part))
+    return parts

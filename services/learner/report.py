@@ -1,15 +1,20 @@
 """Numbers of a batch before it is trained, and where the numbers of a step go: metrics.jsonl and Prometheus.
 
 reward, reward_TERM, accuracy         over survivors
-length_mean, length_p95, length_max   response tokens
+length_mean, length_p95, length_max   response tokens that were sampled
+length_trained_mean                   response tokens that are trained, per sample: the length-bias monitor
 truncated                             share of survivors cut at the length limit
+no_behaviour_logp                     tokens that the engine gave no log-probability for: not trained
+tokens_per_second, flops, matmul_share   of a step's training: prompt and response tokens, FLOP/s of the model's forward
+                                      and backward pass, and their share of the measured peak of matrix products
+seconds_PHASE                         forward, backward, optimizer, and the reference and proximal passes
 age_mean, age_p99, age_max            of trained tokens, in versions
 filter_*                              the filter's account when the batch closed
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +44,27 @@ def batch_metrics(batch: Batch, samples: Sequence[TrainSample]) -> dict[str, flo
         "length_mean": _mean(lengths),
         "length_p95": float(np.percentile(lengths, 95)) if lengths else 0.0,
         "length_max": max(lengths, default=0.0),
+        "length_trained_mean": _mean([float(sample.mask_T.sum()) for sample in samples]),
+        "no_behaviour_logp": float(sum(int(np.isnan(sample.mu_logp_T).sum()) for sample in samples)),
+        "tokens": float(sum(sample.length for sample in samples)),
         "truncated": _mean([float(scored.group.samples[index].finish == "length") for scored, index in alive]),
         "age_mean": float(ages_N.mean()) if ages_N.size else 0.0,
         "age_p99": float(np.percentile(ages_N, 99)) if ages_N.size else 0.0,
         "age_max": float(ages_N.max()) if ages_N.size else 0.0,
         **{f"filter_{name}": value for name, value in batch.totals.items()},
+    }
+
+
+def speed_metrics(
+    tokens: float, seconds: float, phases: Mapping[str, float], *, flops: float, peak: float
+) -> dict[str, float]:
+    """Rates of a step of that many seconds; `flops` of one forward and backward pass, `peak` in FLOP/s."""
+    passes = max(1e-9, phases.get("forward", 0.0) + phases.get("backward", 0.0))
+    return {
+        "tokens_per_second": tokens / max(1e-9, seconds),
+        "flops": flops / passes,
+        "matmul_share": flops / passes / peak,
+        **{f"seconds_{phase}": value for phase, value in phases.items()},
     }
 
 

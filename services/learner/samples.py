@@ -34,7 +34,8 @@ class TrainSample:
     version_T: NDArray[np.int64]
     """Policy version that sampled each token."""
     mask_T: NDArray[np.bool_]
-    """Tokens that are trained: the response up to and including its stop token, minus what is too old or truncated."""
+    """Tokens that are trained: the response up to and including its stop token, minus those that are too old,
+    truncated, or without a behaviour log-probability."""
     advantage: float
 
     @property
@@ -67,6 +68,7 @@ def train_samples(
                     f"older than max_staleness {max_staleness} allows"
                 )
             whole = not (overlong_filter and sample.finish == "length")
+            known_T = ~np.isnan(frames.logprobs[part])
             samples.append(
                 TrainSample(
                     group=place,
@@ -74,7 +76,7 @@ def train_samples(
                     response_T=frames.token_ids[part],
                     mu_logp_T=frames.logprobs[part],
                     version_T=version_T,
-                    mask_T=young_T & whole,
+                    mask_T=young_T & known_T & whole,
                     advantage=float(value),
                 )
             )

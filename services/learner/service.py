@@ -20,12 +20,15 @@ from common.errors import DapoError, RefusedError
 from common.messages import BATCHES, FEEDBACK, POLICY, Policy
 from common.protocol import Register, Write
 from common.stages import Stage
+from services.learner.crew import Lead
 from services.learner.learner import Learner
 from services.learner.report import MetricsFile
 
 T = TypeVar("T")
 
 PHASE = Counter("dapo_learner_phase_seconds_total", "Seconds of the learner by phase.", ["phase"])
+PARTS = ("reference", "proximal", "forward", "backward", "optimizer")
+"""Phases inside `train`, which the trainer times itself."""
 TOKENS = Counter("dapo_learner_tokens_total", "Response tokens trained.")
 PREFETCH = 2
 """Batches held beyond those that wait for a checkpoint: the one in training and the next."""
@@ -35,7 +38,7 @@ class LearnerService:
     """Joins a learner to the queues."""
 
     def __init__(
-        self, *, client: QueueClient, learner: Learner, metrics: MetricsFile, steps: int, checkpoint_every: int
+        self, *, client: QueueClient, learner: Learner | Lead, metrics: MetricsFile, steps: int, checkpoint_every: int
     ) -> None:
         self._client = client
         self._learner = learner
@@ -43,6 +46,8 @@ class LearnerService:
         self._steps = steps
         self._checkpoint_every = checkpoint_every
         self._stage = Stage("learner")
+        self._seconds: dict[str, float] = {}
+        """Of the newest step, by phase."""
         self._unsettled: list[int] = []
         """Leases of batches trained since the last checkpoint."""
 
@@ -79,8 +84,17 @@ class LearnerService:
         with self._stage.blocked():
             await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)), inbox)
         TOKENS.inc(metrics["trained_tokens"])
+        for phase in PARTS:
+            PHASE.labels(phase).inc(metrics.get(f"seconds_{phase}", 0.0))
         self._metrics.append({"step": batch.step, "version": policy.version, "time": time.time(),
-                              "wait_seconds": waited, **metrics})  # fmt: skip
+                              **metrics, **self._phases(waited)})  # fmt: skip
+
+    def _phases(self, waited: float) -> dict[str, float]:
+        """Seconds of the step by phase, and the share in which the learner had nothing to do."""
+        busy = sum(self._seconds.values())
+        seconds = {f"{phase}_seconds": value for phase, value in self._seconds.items()}
+        self._seconds = {}
+        return {"wait_seconds": waited, "idle_share": waited / max(1e-9, waited + busy), **seconds}
 
     async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item, inbox: Inbox) -> None:
         """Announce the version together with the feedback; checkpoint and settle when it is time."""
@@ -107,7 +121,8 @@ class LearnerService:
         """Run a call of the learner in a thread and account for its seconds."""
         start = time.monotonic()
         result = await asyncio.to_thread(call, *arguments)
-        PHASE.labels(phase).inc(time.monotonic() - start)
+        self._seconds[phase] = time.monotonic() - start
+        PHASE.labels(phase).inc(self._seconds[phase])
         return result
 
 

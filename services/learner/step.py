@@ -1,26 +1,34 @@
 """One learner step: a batch in, a better policy and its numbers out. Synchronous; no queue, no clock.
 
-    samples -> [proximal pass] -> for each mini-batch of groups:
-                                      N = its trained tokens
-                                      for each micro-batch:  scores -> r, rho, w -> l -> backward(sum(m w l) / N)
-                                      [start-up contract] -> optimizer step
+    samples -> [reference pass] [proximal pass] -> for each mini-batch of groups:
+                   c = normaliser over the mini-batch
+                   for each micro-batch of this rank:   scores -> r, rho, w -> l -> backward(sum(c w l) x ranks)
+                   [start-up contract] -> optimizer step
 
-N counts the whole optimizer step before correction masks, so the loss does not depend on how the step is cut.
+c is decided over the whole optimizer step before anything is cut, so the loss depends neither on micro-batches nor on
+ranks. FSDP2 averages gradients over the ranks, hence the factor.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from services.learner import proximal
 from services.learner.config import LearnerConfig
-from services.learner.correction import clamped_ratio, weights
-from services.learner.loss import dapo_loss
+from services.learner.correction import weights
 from services.learner.model import Policy
+from services.learner.normaliser import token_weights
+from services.learner.objectives import OBJECTIVES, Clip, Objective, Tokens
+from services.learner.objectives.ratio import log_ratio
 from services.learner.optimizer import Optimizer, Update
-from services.learner.packing import MicroBatch, pack, split
+from services.learner.packing import MicroBatch, pack, plan
+from services.learner.proximal import Proximal
+from services.learner.ranks import World
+from services.learner.regularisers import k3, penalty
 from services.learner.samples import TrainSample
+from services.learner.speed import Stopwatch
 from services.learner.tally import Tally
 
 ContractCheck = Callable[[float, Sequence[TrainSample]], None]
@@ -32,41 +40,117 @@ class StepResult(NamedTuple):
 
     updates: list[Update]
     tally: Tally
+    seconds: dict[str, float]
+    """By phase: `reference`, `proximal`, `forward`, `backward`, `optimizer`."""
 
 
-def train_step(
-    policy: Policy,
-    optimizer: Optimizer,
-    samples: Sequence[TrainSample],
-    *,
-    step: int,
-    num_groups: int,
-    config: LearnerConfig,
-    check_contract: ContractCheck | None = None,
-) -> StepResult:
-    """Train on the samples of one batch; raises what `check_contract` raises before anything is changed."""
-    proximal = proximal_mode(config)
-    prox_logps = no_grad_logps(policy, samples, config) if proximal == "recompute" else None
-    tally = Tally(num_groups)
-    updates: list[Update] = []
-    for places in mini_batches(samples, num_groups=num_groups, count=config.updates_per_batch):
-        optimizer.zero_grad()
-        N = max(1.0, float(sum(samples[place].mask_T.sum() for place in places)))
-        for part in split([samples[place] for place in places], budget=config.micro_batch_tokens):
-            batch = pack(samples, [places[i] for i in part], policy.device)
-            prox_N = None if prox_logps is None else torch.cat([prox_logps[place] for place in batch.order])
-            _backward(policy, batch, N, tally, step=step, config=config, proximal=proximal, prox_logp_N=prox_N)
-        if check_contract is not None and not updates and tally.engine_difference is not None:
-            check_contract(tally.engine_difference, samples)
-        updates.append(optimizer.step())
-    return StepResult(updates, tally)
+class Anchors(NamedTuple):
+    """What the tokens of a micro-batch are held against, besides the behaviour policy."""
+
+    recomputed_N: Tensor | None
+    """log pi_prox by the extra pass, where the mode has one."""
+    reference_N: Tensor | None
+    """log pi_ref, where there is a KL term."""
+    share_N: Tensor
+    """a, for the log-linear mode."""
 
 
-def proximal_mode(config: LearnerConfig) -> str:
-    """`auto` resolved: one optimizer step per batch needs no extra pass, its first ratio is 1."""
-    if config.proximal != "auto":
-        return config.proximal
-    return "current" if config.updates_per_batch == 1 else "recompute"
+class Trainer:
+    """What a step needs and does not change from step to step."""
+
+    def __init__(
+        self, policy: Policy, optimizer: Optimizer, config: LearnerConfig, *, max_tokens: int,
+        world: World | None = None, reference: Policy | None = None,
+    ) -> None:  # fmt: skip
+        self.policy = policy
+        self.optimizer = optimizer
+        self._config = config
+        self._max_tokens = max_tokens
+        self._world = world or World()
+        self._reference = reference
+        self._objective: Objective = OBJECTIVES[config.objective]
+        self._clip = clip_of(config)
+        self._proximal: Proximal = proximal.resolve(config.proximal, config.updates_per_batch)
+
+    def step(
+        self, samples: Sequence[TrainSample], *, step: int, num_groups: int, check_contract: ContractCheck | None = None
+    ) -> StepResult:
+        """Train on the samples of one batch; raises what `check_contract` raises before anything is changed."""
+        tally = Tally(num_groups, self.policy.device, step=step)
+        watch = Stopwatch(self.policy.device)
+        updates: list[Update] = []
+        parts = mini_batches(samples, num_groups=num_groups, count=self._config.updates_per_batch)
+        with watch.phase("reference"):
+            reference = self._logps(self._reference, samples, parts) if self._reference else None
+        with watch.phase("proximal"):
+            recomputed = self._logps(self.policy, samples, parts) if self._proximal == "recompute" else None
+        for done, places in enumerate(parts):
+            self.optimizer.zero_grad()
+            for batch in self._micro_batches(samples, places):
+                share_N = proximal.share_of_the_way(batch.version_N, step=step, progress=done / len(parts))
+                anchors = Anchors(_chosen(recomputed, batch), _chosen(reference, batch), share_N)
+                self._backward(batch, anchors, tally, watch)
+            if check_contract is not None and not updates:
+                difference = tally.agree_on_difference(self._world)
+                if difference is not None:
+                    check_contract(difference, samples)
+            with watch.phase("optimizer"):
+                updates.append(self.optimizer.step())
+        tally.close(self._world, num_updates=len(updates))
+        return StepResult(updates, tally, dict(watch.seconds))
+
+    def _micro_batches(self, samples: Sequence[TrainSample], places: Sequence[int]) -> Iterator[MicroBatch]:
+        """This rank's part of one optimizer step; samples without a trained token cost nothing."""
+        shares = token_weights(samples, places, self._objective.normaliser, max_tokens=self._max_tokens)
+        trained = [place for place in places if samples[place].mask_T.any()]
+        ranks, budget = self._world.size, self._config.micro_batch_tokens
+        for part in plan(samples, trained, budget=budget, ranks=ranks)[self._world.rank]:
+            yield pack(samples, part, self.policy.device, shares)
+
+    def _backward(self, batch: MicroBatch, anchors: Anchors, tally: Tally, watch: Stopwatch) -> None:
+        """Add the gradient and the sums of one micro-batch."""
+        config = self._config
+        with watch.phase("forward"):
+            scores = self.policy.scores(batch)
+            prox_N = proximal.proximal_logps(
+                self._proximal, scores.logp_N, batch.mu_logp_N, anchors.recomputed_N, anchors.share_N
+            )
+            rho_N = log_ratio(prox_N, batch.mu_logp_N).exp()
+            kind = "none" if self._proximal == "behaviour" else config.correction
+            w_N = weights(rho_N, batch.sample_N, batch.mask_N, kind=kind, cap=config.tis_cap)
+            advantage_N = batch.advantage_N.to(scores.logp_N.dtype)
+            tokens = Tokens(scores.logp_N, prox_N, advantage_N, batch.sample_N, batch.mask_N)
+            objective = self._objective.loss(tokens, self._clip)
+            extra_N = penalty(scores, anchors.reference_N, kl_coef=config.kl_coef, entropy_coef=config.entropy_coef)
+            token_N = w_N * objective.loss_N if extra_N is None else w_N * objective.loss_N + extra_N
+            loss_N = batch.weight_N.to(token_N.dtype) * token_N
+        with watch.phase("backward"):
+            (loss_N.sum() * self._world.size).backward()
+        kl_N = None if anchors.reference_N is None else k3(scores.logp_N, anchors.reference_N)
+        tally.add(batch, scores, objective, loss_N=loss_N, w_N=w_N, rho_N=rho_N, reference_kl_N=kl_N)
+
+    def _logps(
+        self, policy: Policy, samples: Sequence[TrainSample], parts: Sequence[Sequence[int]]
+    ) -> dict[int, Tensor]:
+        """Log-probabilities by place of every sample that this rank will train, under a policy as it is now."""
+        result: dict[int, Tensor] = {}
+        for places in parts:
+            for batch in self._micro_batches(samples, places):
+                with torch.no_grad():
+                    logp_N = policy.scores(batch).logp_N
+                lengths = [len(samples[place].response_T) for place in batch.order]
+                result |= zip(batch.order, logp_N.split(lengths), strict=True) if lengths else {}
+        return result
+
+
+def clip_of(config: LearnerConfig) -> Clip:
+    """The clips of the configuration; what it leaves open is the objective's own."""
+    own = OBJECTIVES[config.objective].clip
+    return Clip(
+        own.low if config.eps_low is None else config.eps_low,
+        own.high if config.eps_high is None else config.eps_high,
+        own.dual if config.dual_clip is None else config.dual_clip,
+    )
 
 
 def mini_batches(samples: Sequence[TrainSample], *, num_groups: int, count: int) -> list[list[int]]:
@@ -77,42 +161,9 @@ def mini_batches(samples: Sequence[TrainSample], *, num_groups: int, count: int)
     return [part for part in parts if part]
 
 
-def no_grad_logps(policy: Policy, samples: Sequence[TrainSample], config: LearnerConfig) -> list[Tensor]:
-    """Log-probabilities of every sample's response under the policy as it is now."""
-    result: list[Tensor] = [torch.empty(0)] * len(samples)
-    with torch.no_grad():
-        for part in split(samples, budget=config.micro_batch_tokens):
-            batch = pack(samples, part, policy.device)
-            lengths = [len(samples[place].response_T) for place in batch.order]
-            for place, logp_T in zip(batch.order, policy.scores(batch).logp_N.split(lengths), strict=True):
-                result[place] = logp_T
-    return result
-
-
-def _backward(
-    policy: Policy,
-    batch: MicroBatch,
-    N: float,
-    tally: Tally,
-    *,
-    step: int,
-    config: LearnerConfig,
-    proximal: str,
-    prox_logp_N: Tensor | None,
-) -> None:
-    """Add the gradient and the sums of one micro-batch."""
-    scores = policy.scores(batch)
-    if prox_logp_N is None:
-        prox_logp_N = batch.mu_logp_N if proximal == "behaviour" else scores.logp_N.detach()
-    loss = dapo_loss(
-        scores.logp_N, prox_logp_N, batch.advantage_N,
-        eps_low=config.eps_low, eps_high=config.eps_high, dual_clip=config.dual_clip,
-    )  # fmt: skip
-    rho_N = clamped_ratio(prox_logp_N, batch.mu_logp_N)
-    kind = "none" if proximal == "behaviour" else config.correction
-    w_N = weights(rho_N, batch.row_N, kind=kind, cap=config.tis_cap)
-    ((batch.mask_N * w_N * loss.loss_N).sum() / N).backward()
-    coefficient_N = batch.advantage_N * w_N * loss.coefficient_N
-    gradient_N = coefficient_N.square() * (1 - 2 * scores.logp_N.detach().exp() + scores.square_N)
-    tally.add(batch, loss, w_N=w_N, rho_N=rho_N, entropy_N=scores.entropy_N, gradient_N=gradient_N)
-    tally.add_difference(batch, scores.logp_N, step=step)
+def _chosen(logps: dict[int, Tensor] | None, batch: MicroBatch) -> Tensor | None:
+    """The values of a micro-batch's samples, in its order; a blank has one token."""
+    if logps is None:
+        return None
+    parts = [logps[place] for place in batch.order]
+    return torch.cat(parts) if parts else torch.zeros_like(batch.mu_logp_N)

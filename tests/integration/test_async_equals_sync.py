@@ -54,7 +54,7 @@ def make_run(folder: Path, name: str) -> RunConfig:
 
 def make_learner(run: RunConfig) -> Learner:
     history = History(run.path / "history", "learner-0")
-    return Learner(run=run, config=LEARNER, policy=tiny_policy(), tokenizer=None, history=history, state=None)
+    return Learner(run=run, config=LEARNER, policy=tiny_policy(), tokenizer=None, history=history)
 
 
 def digests(run: RunConfig) -> list[str]:

@@ -1,13 +1,18 @@
-"""A tiny random Qwen2 and samples for it; shared by the learner's tests."""
+"""A tiny random Qwen2, samples for it, and one step on them; shared by the learner's tests."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
+from services.learner.config import LearnerConfig
 from services.learner.model import Policy
+from services.learner.optimizer import Optimizer
 from services.learner.packing import pack
+from services.learner.ranks import World
 from services.learner.samples import TrainSample
+from services.learner.step import StepResult, Trainer
 
 VOCABULARY = 64
 
@@ -20,7 +25,7 @@ def tiny_policy(
 
     torch.manual_seed(seed)
     config = Qwen2Config(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=True,
     )  # fmt: skip
     model = Qwen2ForCausalLM(config).to(dtype).eval()
@@ -64,3 +69,25 @@ def gradients(policy: Policy) -> torch.Tensor:
 def parameters(policy: Policy) -> torch.Tensor:
     """All weights as one vector."""
     return torch.cat([p.detach().reshape(-1).clone() for p in policy.named_parameters().values()])
+
+
+class CapturingOptimizer(Optimizer):
+    """An AdamW that keeps the gradients it was given, before clipping."""
+
+    captured: torch.Tensor
+
+    def step(self):  # type: ignore[no-untyped-def]
+        self.captured = torch.cat([p.grad.reshape(-1).clone() for p in self._parameters.values()])
+        return super().step()
+
+
+def run_step(
+    policy: Policy, samples: Sequence[TrainSample], *, world: World | None = None, reference: Policy | None = None,
+    step: int = 0, **changes: object,
+) -> tuple[StepResult, torch.Tensor]:  # fmt: skip
+    """One learner step; what it did, and the gradients of its last optimizer step."""
+    config = dataclasses.replace(LearnerConfig(lr=1e-3, warmup_steps=0), **changes)  # type: ignore[arg-type]
+    optimizer = CapturingOptimizer(policy.trained_parameters(), config)
+    trainer = Trainer(policy, optimizer, config, max_tokens=64, world=world, reference=reference)
+    num_groups = max(sample.group for sample in samples) + 1
+    return trainer.step(samples, step=step, num_groups=num_groups), optimizer.captured

@@ -7,38 +7,50 @@ import torch
 
 from common import folders
 from services.learner import checkpoint
-from services.learner.checkpoint import LearnerState
+from services.learner.checkpoint import Counters
+from services.learner.ranks import World
+
+RNG = torch.get_rng_state().numpy().tobytes()
 
 
-def state(step: int) -> LearnerState:
-    return LearnerState(
-        step=step,
-        updates=2 * step,
-        skips=1,
-        model={"a": torch.full((3,), float(step))},
-        optimizer={"exp_avg/a": torch.full((3,), 0.5), "exp_avg_sq/a": torch.full((3,), 0.25)},
-        rng=torch.get_rng_state(),
-    )
+def tensors(step: int) -> dict[str, torch.Tensor]:
+    return {"model/a": torch.full((3,), float(step)), "exp_avg/a": torch.full((2, 3), 0.5 + step)}
+
+
+def save(folder: Path, step: int, *, keep: int = 2) -> Path:
+    counters = Counters(step=step, updates=2 * step, skips=1, rng=RNG)
+    return checkpoint.save(folder, tensors(step), counters, World(), keep=keep)
+
+
+def loaded_step(folder: Path) -> int | None:
+    """The step of the newest complete checkpoint, after reading all of it."""
+    path = checkpoint.newest(folder)
+    if path is None:
+        return None
+    found = {name: torch.zeros_like(tensor) for name, tensor in tensors(0).items()}
+    checkpoint.load(path, found, World())
+    step = checkpoint.read_counters(path).step
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors(step).items())
+    return step
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    saved = state(7)
-    checkpoint.save(tmp_path, saved, keep=2)
-    loaded = checkpoint.load_newest(tmp_path)
-    assert loaded is not None
-    assert loaded[:3] == (7, 14, 1)
-    assert torch.equal(loaded.model["a"], saved.model["a"])
-    assert torch.equal(loaded.optimizer["exp_avg/a"], saved.optimizer["exp_avg/a"])
-    assert torch.equal(loaded.rng, saved.rng)
+    path = save(tmp_path, 7)
+    assert loaded_step(tmp_path) == 7
+    assert checkpoint.read_counters(path) == Counters(step=7, updates=14, skips=1, rng=RNG)
+
+
+def test_tensors_of_a_checkpoint_are_safetensors_and_json_only(tmp_path: Path) -> None:
+    assert {file.suffix or file.name for file in save(tmp_path, 1).iterdir()} == {".safetensors", ".json", "DONE"}
 
 
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:
-    assert checkpoint.load_newest(tmp_path / "absent") is None
+    assert checkpoint.newest(tmp_path / "absent") is None
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
-        checkpoint.save(tmp_path, state(step), keep=2)
+        save(tmp_path, step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000003", "step-000004"]
 
 
@@ -46,14 +58,11 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing catches it."""
 
 
-OPERATIONS = ("rename", "write_bytes", "chmod")
-
-
 @pytest.mark.parametrize("survived", range(12))
 def test_a_kill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
 ) -> None:
-    checkpoint.save(tmp_path, state(1), keep=1)
+    save(tmp_path, 1, keep=1)
     left = survived
 
     def counted(function):  # type: ignore[no-untyped-def]
@@ -67,37 +76,39 @@ def test_a_kill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", counted(checkpoint.save_file))
+        patch.setattr(checkpoint, "_write_shards", counted(checkpoint._write_shards))
         patch.setattr(checkpoint, "fsync", counted(checkpoint.fsync))
         patch.setattr(folders, "fsync", counted(folders.fsync))
         patch.setattr(Path, "rename", counted(Path.rename))
         patch.setattr(Path, "write_bytes", counted(Path.write_bytes))
         patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
         try:
-            checkpoint.save(tmp_path, state(2), keep=1)
+            save(tmp_path, 2, keep=1)
             finished = True
         except Killed:
             finished = False
-    loaded = checkpoint.load_newest(tmp_path)
-    assert loaded is not None
-    assert loaded.step == 2 if finished else loaded.step in (1, 2)
-    checkpoint.save(tmp_path, state(3), keep=1)  # what the kill left behind does not stand in the way
+    assert loaded_step(tmp_path) == 2 if finished else loaded_step(tmp_path) in (1, 2)
+    save(tmp_path, 3, keep=1)  # what the kill left behind does not stand in the way
     assert [path.name for path in tmp_path.iterdir()] == ["step-000003"]
 
 
-@pytest.mark.parametrize("name", [checkpoint.MODEL, checkpoint.OPTIMIZER, checkpoint.STATE])
-def test_a_truncated_file_is_skipped_and_named(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    checkpoint.save(tmp_path, state(1), keep=2)
-    path = checkpoint.save(tmp_path, state(2), keep=2) / name
-    os.truncate(path, path.stat().st_size // 2)
-    loaded = checkpoint.load_newest(tmp_path)
-    assert loaded is not None
-    assert loaded.step == 1
-    assert any(name in str(record.__dict__.get("cause")) for record in caplog.records)
+@pytest.mark.parametrize("suffix", [".safetensors", ".json"])
+@pytest.mark.parametrize("damage", ["truncated", "removed"])
+def test_a_damaged_file_is_skipped_and_named(
+    tmp_path: Path, suffix: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 1)
+    (path,) = save(tmp_path, 2).glob(f"*{suffix}")
+    if damage == "removed":
+        path.unlink()
+    else:
+        os.truncate(path, path.stat().st_size // 2)
+    assert loaded_step(tmp_path) == 1
+    assert any(path.name in str(record.__dict__.get("cause")) for record in caplog.records)
 
 
 def test_a_checkpoint_without_its_mark_is_incomplete(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, state(1), keep=2)
+    path = save(tmp_path, 1)
     (path / checkpoint.DONE).unlink()
     assert checkpoint.damage(path) == "it was not completed"
-    assert checkpoint.load_newest(tmp_path) is None
+    assert checkpoint.newest(tmp_path) is None

@@ -44,12 +44,12 @@ def make_run(folder: Path, **changes: object) -> RunConfig:
     return RunConfig(name="r", model="none", folder=str(folder), steps=4, **changes)  # type: ignore[arg-type]
 
 
-def make_learner(run: RunConfig, config: LearnerConfig = CONFIG, *, resume: bool = False) -> Learner:
-    state = checkpoint.load_newest(run.path / "checkpoints") if resume else None
+def make_learner(run: RunConfig, config: LearnerConfig = CONFIG) -> Learner:
+    """A learner that continues from the run's newest checkpoint, if there is one."""
     history = History(run.path / "history", "learner-0")
     # what the engine says is made up here, so the contract would rightly refuse it: it has tests of its own
     lenient = dataclasses.replace(config, contract_limit=config.contract_limit or 100.0)
-    return Learner(run=run, config=lenient, policy=tiny_policy(), tokenizer=None, history=history, state=state)
+    return Learner(run=run, config=lenient, policy=tiny_policy(), tokenizer=None, history=history)
 
 
 def batch(step: int, *, policy: Policy | None = None, shift: float = 0.0) -> tuple[Batch, list[Arrays]]:
@@ -102,7 +102,7 @@ def test_a_learner_that_died_and_resumed_has_the_weights_of_one_that_did_not_bit
     before = train(first, range(2))
     first.save()
     train(first, range(2, 3))  # trained, published, and lost with the process
-    resumed = make_learner(run, config, resume=True)
+    resumed = make_learner(run, config)
     assert resumed.step == 2
     assert before + train(resumed, range(2, 4)) == expected
     # the version that was published twice was kept once, and is the same
@@ -114,7 +114,7 @@ def test_a_resumed_learner_continues_its_schedule(tmp_path: Path) -> None:
     learner = make_learner(run)
     train(learner, range(1))
     learner.save()
-    metrics, _ = make_learner(run, resume=True).train(*batch(1))
+    metrics, _ = make_learner(run).train(*batch(1))
     assert metrics["lr"] == pytest.approx(1e-3 * 2 / 3)  # the second of three warm-up steps
 
 
@@ -139,7 +139,7 @@ def test_an_engine_that_leaves_the_temperature_out_is_told_so(tmp_path: Path) ->
     config = dataclasses.replace(CONFIG, contract_limit=1e-3)
     policy = tiny_policy(temperature=0.6)
     history = History(run.path / "history", "learner-0")
-    learner = Learner(run=run, config=config, policy=policy, tokenizer=None, history=history, state=None)
+    learner = Learner(run=run, config=config, policy=policy, tokenizer=None, history=history)
     with pytest.raises(UserError, match="leave the temperature out"):
         learner.train(*batch(0, policy=tiny_policy(temperature=1.0)))
 
@@ -170,13 +170,13 @@ async def test_batches_are_settled_only_when_a_checkpoint_holds_them(tmp_path: P
     async with MemoryBroker(tmp_path / "broker") as broker, broker.client("other") as other:
         await other.give(*(as_item(step) for step in range(3)))
         await serve_until(run, broker, make_learner(run), 3)
-        assert checkpoint.load_newest(run.path / "checkpoints").step == 2  # type: ignore[union-attr]
+        assert checkpoint.newest(run.path / "checkpoints") == run.path / "checkpoints" / "step-000002"
         # batches 0 and 1 are in the checkpoint; batch 2 is trained and published, and still the broker's
         assert broker.ids(BATCHES) == ["2"]
         assert broker.register(POLICY)[0] == 4  # versions 0 to 3
 
         await other.give(as_item(3))
-        await serve_until(run, broker, make_learner(run, resume=True), 4)
+        await serve_until(run, broker, make_learner(run), 4)
         assert broker.ids(BATCHES) == []
         assert broker.ids(FEEDBACK) == ["0", "1", "2", "3"]  # step 2 was trained again, its feedback counts once
     lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]

@@ -6,33 +6,14 @@ import pytest
 import torch
 
 from services.learner.config import LearnerConfig
-from services.learner.model import Policy
 from services.learner.optimizer import Optimizer, TooManySkipsError
-from services.learner.packing import pack, split
-from services.learner.samples import TrainSample
-from services.learner.step import StepResult, mini_batches, proximal_mode, train_step
-from tests.unit.learner.models import current_logps, gradients, make_samples, parameters, tiny_policy
+from services.learner.packing import pack
+from services.learner.proximal import resolve
+from services.learner.step import Trainer, mini_batches
+from tests.unit.learner.models import current_logps, gradients, make_samples, parameters, run_step, tiny_policy
 
 LENGTHS = [1, 17, 3, 29, 8, 8, 2, 23, 5, 11, 30, 1, 14, 6, 9, 20]
 """Sixteen unlike lengths: four groups of four."""
-
-
-class CapturingOptimizer(Optimizer):
-    """An AdamW that keeps the gradients it was given, before clipping."""
-
-    captured: torch.Tensor
-
-    def step(self):  # type: ignore[no-untyped-def]
-        self.captured = torch.cat([p.grad.reshape(-1).clone() for p in self._parameters.values()])
-        return super().step()
-
-
-def run_step(policy: Policy, samples: list[TrainSample], **changes: object) -> tuple[StepResult, torch.Tensor]:
-    config = dataclasses.replace(LearnerConfig(lr=1e-3, warmup_steps=0), **changes)  # type: ignore[arg-type]
-    optimizer = CapturingOptimizer(policy.named_parameters(), config)
-    num_groups = max(sample.group for sample in samples) + 1
-    result = train_step(policy, optimizer, samples, step=0, num_groups=num_groups, config=config)
-    return result, optimizer.captured
 
 
 @pytest.mark.parametrize("budget", [1, 2 * 36, 4 * 36, 16 * 36, 100_000])
@@ -108,11 +89,11 @@ def test_a_sample_with_nan_does_not_touch_the_weights() -> None:
 def test_too_many_skips_in_a_row_stop_the_run() -> None:
     policy = tiny_policy()
     config = LearnerConfig(max_skips=2)
-    optimizer = Optimizer(policy.named_parameters(), config)
+    trainer = Trainer(policy, Optimizer(policy.named_parameters(), config), config, max_tokens=64)
     samples = [dataclasses.replace(make_samples([4])[0], advantage=math.nan)]
-    train_step(policy, optimizer, samples, step=0, num_groups=1, config=config)
+    trainer.step(samples, step=0, num_groups=1)
     with pytest.raises(TooManySkipsError, match="2 optimizer steps in a row"):
-        train_step(policy, optimizer, samples, step=1, num_groups=1, config=config)
+        trainer.step(samples, step=1, num_groups=1)
 
 
 def test_several_updates_use_disjoint_mini_batches_of_whole_groups() -> None:
@@ -123,8 +104,8 @@ def test_several_updates_use_disjoint_mini_batches_of_whole_groups() -> None:
 
 
 def test_several_updates_recompute_the_proximal_policy_and_one_does_not() -> None:
-    assert proximal_mode(LearnerConfig()) == "current"
-    assert proximal_mode(LearnerConfig(updates_per_batch=4)) == "recompute"
+    assert resolve("auto", 1) == "current"
+    assert resolve("auto", 4) == "recompute"
 
 
 def test_the_second_update_of_a_batch_sees_ratios_against_the_start_of_the_step() -> None:
@@ -159,11 +140,9 @@ def test_the_contract_is_checked_before_the_weights_change() -> None:
         raise RuntimeError(f"difference {difference:.3f}")
 
     config = LearnerConfig()
+    trainer = Trainer(policy, Optimizer(policy.named_parameters(), config), config, max_tokens=64)
     with pytest.raises(RuntimeError, match="difference"):
-        train_step(
-            policy, Optimizer(policy.named_parameters(), config), make_samples([5]), step=0, num_groups=1,
-            config=config, check_contract=refuse,
-        )  # fmt: skip
+        trainer.step(make_samples([5]), step=0, num_groups=1, check_contract=refuse)
     assert torch.equal(parameters(policy), before)
 
 
@@ -173,20 +152,13 @@ def test_feedback_is_the_squared_gradient_in_logit_space() -> None:
     result, _ = run_step(policy, [sample], correction="none")
     batch = pack([sample], [0], policy.device)
     fresh = tiny_policy()
-    hidden = fresh.model.base_model(input_ids=batch.input_ids_SL).last_hidden_state[batch.row_N, batch.column_N]
+    hidden = fresh.model.base_model(
+        input_ids=batch.input_ids_L[None], position_ids=batch.position_L[None], segments=batch.segments
+    ).last_hidden_state[0, batch.source_N]
     logits = (hidden @ fresh.model.get_output_embeddings().weight.T).detach().requires_grad_()
     (-2.0 * logits.log_softmax(-1)[0, batch.target_N[0]]).backward()
     assert logits.grad is not None
     assert result.tally.per_group()[0][0] == pytest.approx(logits.grad.square().sum().item(), rel=1e-4)
-
-
-def test_micro_batches_hold_every_sample_once_and_respect_the_budget() -> None:
-    samples = make_samples(LENGTHS)
-    parts = split(samples, budget=70)
-    assert sorted(place for part in parts for place in part) == list(range(16))
-    for part in parts:
-        longest = max(samples[place].length for place in part)
-        assert len(part) == 1 or len(part) * longest <= 70
 
 
 def test_gradients_are_forgotten_between_steps() -> None:

@@ -1,0 +1,31 @@
+"""A policy over several ranks, by FSDP2: every layer, then the root, split; a layer is gathered while it is used.
+
+Gradients are averaged by FSDP2, so step.py multiplies the loss by the number of ranks (algorithm.md, section 3).
+"""
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from services.learner.config import LearnerConfig
+from services.learner.model import Policy, compute_dtype, layers
+
+
+def shard(policy: Policy, config: LearnerConfig, size: int) -> None:
+    """Split the policy over `size` ranks, in place."""
+    mesh = init_device_mesh(policy.device.type, (size,))
+    compute = compute_dtype(config, policy.device)
+    precision = MixedPrecisionPolicy(
+        param_dtype=compute if compute != torch.float32 else None, reduce_dtype=torch.float32
+    )
+    offload = CPUOffloadPolicy() if config.cpu_offload else OffloadPolicy()
+    for module in (*layers(policy.model), policy.scorer):
+        fully_shard(module, mesh=mesh, mp_policy=precision, offload_policy=offload)
+    policy.scorer.sharded = True
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor of a sharded one; every rank must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

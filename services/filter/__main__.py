@@ -12,6 +12,7 @@ async def run(process: Process[FilterConfig]) -> None:
     """Read the data and the register, then decide until cancelled."""
     from services.filter.dataset import training_rows
     from services.filter.planner import Planner
+    from services.filter.sampling import choose, files
     from services.filter.service import REGISTER, FilterService
     from services.filter.state import loads
 
@@ -19,7 +20,9 @@ async def run(process: Process[FilterConfig]) -> None:
     rows, held_out = training_rows(config)
     async with connect(run.broker, process.name, heartbeat_s=run.heartbeat_s) as client:
         register = await client.watch(REGISTER).changed()
-        planner = Planner(loads(register.value), run=run, config=config, rows=rows, held_out=held_out)
+        state = loads(register.value)
+        sampler = choose.choose(config, run, rows, state.sampler, files.read(run.path, state.sampler.file))
+        planner = Planner(state, run=run, config=config, rows=rows, held_out=held_out, sampler=sampler)
         service = FilterService(
             client=client,
             planner=planner,

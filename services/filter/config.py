@@ -1,6 +1,6 @@
 """Section [filter]."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from common.messages import VERIFIERS
@@ -28,6 +28,23 @@ class FilterConfig:
     """Whether a row that cannot be used stops the run or is left out."""
     min_survivors: int = 2
     """Samples with a verdict that a group needs to be trained."""
+    sampling: Literal["uniform", "signal", "gradient_variance", "high_gradient_variance", "weights"] = "uniform"
+    """What decides how often a category is asked: nothing (plain DAPO), where groups are likely to be kept, steady or
+    strong gradients, or `weights`. With all but `uniform` the prompts of a category are chosen by their pass rates."""
+    category: str = "data_source"
+    """Field of a row that names its category; `set`: the data set it comes from."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Category -> its share of the prompts, for `weights`; with `uniform` a fixed mixture, shuffled."""
+    sampling_preset: Literal["auto", "small", "medium", "large", "article"] = "auto"
+    """Temperatures, period and decay, by the size of the data unless it is named: sampling/stages.py."""
+    sampling_period: int = 0
+    """Steps between two updates of the categories' probabilities; 0: the preset's."""
+    sampling_decay: float = 0.0
+    """Decay of the averages, per group, and of what is known of a prompt, per version; 0: the preset's."""
+    visit_all: bool = True
+    """Whether every prompt is asked at least once in every epoch of four draws a prompt."""
+    rest_epochs: int = 0
+    """Whole epochs that a solved prompt rests, beyond the one in which it was solved."""
     reserve: int = 2
     """Prompts kept ready beyond what waiting rollouts ask for."""
     low_keep_rate: float = 0.1
@@ -49,6 +66,15 @@ class FilterConfig:
             raise ValueError("`min_survivors` must be at least 2: one sample has nothing to be compared with")
         if not 0 <= self.low_keep_rate <= 1:
             raise ValueError("`low_keep_rate` must be a share, from 0 to 1")
-        for key in ("eval_rows", "eval_every", "reserve", "max_dropped_in_a_row"):
+        for key in ("eval_rows", "eval_every", "reserve", "max_dropped_in_a_row", "sampling_period", "rest_epochs"):
             if getattr(self, key) < 0:
                 raise ValueError(f"`{key}` must be 0 or more")
+        self._check_sampling()
+
+    def _check_sampling(self) -> None:
+        if self.sampling == "weights" and not self.weights:
+            raise ValueError('`sampling` = "weights" needs `weights`, a share for every category')
+        if self.weights and (min(self.weights.values()) < 0 or not any(self.weights.values())):
+            raise ValueError("`weights` must be 0 or more, and not all 0")
+        if not 0 <= self.sampling_decay < 1:
+            raise ValueError("`sampling_decay` must be from 0 to below 1")

@@ -47,14 +47,14 @@ class Dataset:
         return len(self.rows) + len(self.refusals) + len(self.duplicates) + len(self.conflicts)
 
 
-def load(path: Path, *, verifier: str = "") -> Dataset:
+def load(path: Path, *, verifier: str = "", category: str = "data_source") -> Dataset:
     """Read a data file; raises `UserError` if it cannot be read at all."""
     refusals: list[Refusal] = []
     first: dict[Chat, Row] = {}
     others: dict[Chat, list[int]] = {}
     conflicting: set[Chat] = set()
     for number, raw in raw_rows(path):
-        row = parse(number, raw, verifier=verifier)
+        row = parse(number, raw, verifier=verifier, category=category)
         if isinstance(row, Refusal):
             refusals.append(row)
         elif row.chat not in first:
@@ -74,7 +74,7 @@ def load(path: Path, *, verifier: str = "") -> Dataset:
 
 def training_rows(config: FilterConfig) -> tuple[list[Row], list[Row]]:
     """(training rows, held-out rows) of a run, ready to be issued; raises `UserError` for rows that cannot be used."""
-    data = load(Path(config.data), verifier=config.verifier)
+    data = load(Path(config.data), verifier=config.verifier, category=config.category)
     ROWS.labels("unique").set(len(data.rows))
     ROWS.labels("duplicate").set(len(data.duplicates))
     ROWS.labels("conflict").set(len(data.conflicts))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from prometheus_client import Counter, Gauge, Histogram
 
 from services.filter.dynamic_sampling import REMEDIES
+from services.filter.sampling.state import SamplerState
 from services.filter.state import RECENT, FilterState
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,11 @@ LOW_KEEP_RATE = Gauge("dapo_filter_low_keep_rate", "1 while too few of the last 
 BATCHES_CLOSED = Counter("dapo_filter_batches_total", "Batches closed.")
 AGE = Histogram(
     "dapo_filter_age_versions", "Age of a group, that of its oldest token, in its batch.", buckets=(0, 1, 2, 4, 8, 16)
+)
+CATEGORY = Gauge(
+    "dapo_filter_category_ratio",
+    "Of each category: probability of being drawn, and averages of its pass rate and reward variance.",
+    ["category", "what"],
 )
 EVAL = Gauge("dapo_filter_eval_accuracy_ratio", "Accuracy on the held-out rows at the newest finished evaluation.")
 
@@ -52,12 +58,20 @@ class Measures:
         if finished:
             EVAL.set(state.evals[max(finished)].accuracy)
         self._watch_keep_rate(state)
+        self._show_categories(state.sampler)
 
     def batches(self, ages: Sequence[int], *, number: int) -> None:
         """Batches closed, and the ages of the groups in them."""
         BATCHES_CLOSED.inc(number)
         for age in ages:
             AGE.observe(age)
+
+    def _show_categories(self, state: SamplerState) -> None:
+        for name, share in state.table.items():
+            monitored = state.monitored[name]
+            CATEGORY.labels(name, "probability").set(share)
+            CATEGORY.labels(name, "pass_rate").set(monitored.pass_rate.value or 0.0)
+            CATEGORY.labels(name, "reward_variance").set(monitored.reward_variance.value or 0.0)
 
     def _watch_keep_rate(self, state: FilterState) -> None:
         low = len(state.recent) >= RECENT // 2 and state.recent_keep_rate < self._low_keep_rate

@@ -9,35 +9,23 @@ new filter gets them again and judges them again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from common.client import Item
 from common.codec import encode
 from common.config import RunConfig
+from common.errors import UserError
 from common.messages import BATCHES, PROMPTS, Batch, Feedback, Prompt, Sampling, Scored
 from services.filter.admission import Event, Ledger
 from services.filter.ages import Versions, chosen_batch, versions_of
 from services.filter.config import FilterConfig
 from services.filter.dynamic_sampling import cap_message, drop_reason
 from services.filter.evaluation import Evaluation
-from services.filter.prompts import UniformSampler, reissued, sampling_seed
+from services.filter.prompts import Sampler, UniformSampler, reissued, sampling_seed
 from services.filter.schema import Row
 from services.filter.state import FilterState
 
 Kind = Literal["train", "eval"]
-
-
-class Sampler(Protocol):
-    """Which row comes next, told by ordinal, so that one number is the whole state."""
-
-    def row(self, ordinal: int) -> int:
-        """The row of the n-th prompt."""
-
-    def id(self, ordinal: int) -> str:
-        """The id of the n-th prompt."""
-
-    def ordinal(self, group: str) -> int:
-        """The ordinal of an id; a reissued prompt has that of its first issue."""
 
 
 class Waiting(NamedTuple):
@@ -80,12 +68,13 @@ class Planner:
         self.evaluation = Evaluation(state.evals, rows=held_out, every=config.eval_every, last=run.steps)
         self._run = run
         self._config = config
-        self._sampler: Sampler = sampler or UniformSampler(len(rows), seed=run.seed)
+        self.sampler: Sampler = sampler or UniformSampler(len(rows), seed=run.seed)
         self._rows = rows
         self._ledger = Ledger(
             state, steps=run.steps, groups_per_batch=run.groups_per_batch, max_staleness=run.max_staleness
         )
         self._transaction = Transaction()
+        _check_epoch(state, self.sampler)
 
     def on_scored(self, lease: int, scored: Scored, frames: Sequence[bytes]) -> None:
         """A group came back with verdicts: into the pool, or dropped."""
@@ -104,7 +93,12 @@ class Planner:
 
     def on_feedback(self, lease: int, feedback: Feedback) -> None:
         """A batch is trained and its version published; a repeated feedback changes nothing."""
+        groups = self.state.batched.get(feedback.step, [])
+        if groups:
+            self.sampler.trained(feedback)
         self._ledger.trained(feedback.step, version=feedback.version)
+        for group in groups:
+            self.sampler.ended(group)
         self._transaction.settles.append(lease)
 
     def on_dead(self, ids: Sequence[str]) -> None:
@@ -139,9 +133,13 @@ class Planner:
         versions = versions_of(scored)
         if not self.state.outstanding[group] <= versions.oldest <= versions.newest <= self.state.next_step:
             self._ledger.drop(group, "version_lie")  # older than s, or than anything published: the engine errs
+            self.sampler.ended(group)
         elif reason := drop_reason(scored.verdicts, min_survivors=self._config.min_survivors):
+            self.sampler.judged(group, scored, kept=False, version=self.state.version)
             self._ledger.reject(group, reason)
-        else:
+            self.sampler.ended(group)
+        elif group not in self.state.accepted:  # else it came again, after a restart
+            self.sampler.judged(group, scored, kept=True, version=self.state.version)
             self._ledger.accept(group)
         return group in self.state.accepted
 
@@ -150,6 +148,7 @@ class Planner:
         if name in self.state.outstanding:
             self.pool.pop(name, None)
             self._ledger.drop(name, reason)
+            self.sampler.ended(name)
         elif self.evaluation.give_up(name):
             self._transaction.events.append(("eval_dead", {"id": name}))
 
@@ -159,7 +158,7 @@ class Planner:
             return False
         self._drop_stale()
         chosen = chosen_batch(
-            self.state.outstanding, self.pool, self._sampler.ordinal,
+            self.state.outstanding, self.pool, self.sampler.ordinal,
             step=self.state.next_step, groups_per_batch=self._run.groups_per_batch,
             max_staleness=self._run.max_staleness, wait=self._run.on_stale == "wait",
         )  # fmt: skip
@@ -168,6 +167,8 @@ class Planner:
         step, waiting = self.state.next_step, [self.pool.pop(group) for group in chosen]
         oldest = [w.versions.oldest for w in waiting]
         self._ledger.close_batch(chosen, oldest=min(oldest))
+        for group, version in zip(chosen, oldest, strict=True):
+            self.sampler.batched(group, step - version)
         batch = Batch(step=step, groups=[w.scored for w in waiting], totals=self.state.totals())
         frames = [*encode(batch), *(frame for w in waiting for frame in w.frames)]
         self._transaction.items.append(Item(BATCHES, str(step), frames))
@@ -194,9 +195,9 @@ class Planner:
             if self.state.reissue:
                 group = self.state.reissue.pop(0)
             else:
-                group = self._sampler.id(self.state.next_ordinal)
+                group = self.sampler.id(self.state.next_ordinal)
                 self.state.next_ordinal += 1
-            row = self._sampler.row(self._sampler.ordinal(group))
+            row = self.sampler.row(self.sampler.ordinal(group))
             sampling = Sampling(
                 n=self._run.group_size,
                 temperature=self._run.temperature,
@@ -219,3 +220,13 @@ class Planner:
             min_version=self.state.version, issued_at=now,
         )  # fmt: skip
         self._transaction.items.append(Item(PROMPTS, name, encode(prompt)))
+
+
+def _check_epoch(state: FilterState, sampler: Sampler) -> None:
+    """Refuse to go on with data or a sampler that number the prompts otherwise."""
+    if state.next_ordinal and state.epoch_length not in (0, sampler.epoch_length):
+        raise UserError(
+            f"the run was begun with {state.epoch_length} prompts an epoch, now there are {sampler.epoch_length}: "
+            "resume with the same data and the same [filter] sampling, or start a new run"
+        )
+    state.epoch_length = sampler.epoch_length

@@ -22,6 +22,7 @@ from common.messages import VERIFIERS, ChatMessage, Task
 from services.filter.reading import Unreadable
 
 DEFAULT_VERIFIER = "math"
+NO_CATEGORY = "other"
 ROLES = ("system", "user", "assistant", "tool")
 MATH_SOURCES = frozenset({
     "openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500", "math",
@@ -43,6 +44,8 @@ class Row:
     """Place in its file, from 1."""
     chat: tuple[ChatMessage, ...]
     task: Task
+    category: str = ""
+    """What the prompt sampler watches and weighs it with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,11 @@ class Refusal:
     reason: str
 
 
-def parse(number: int, raw: Any, *, verifier: str = "") -> Row | Refusal:
-    """A raw row (a JSON object or a Parquet record) as a `Row`; `verifier` judges rows that name none."""
+def parse(number: int, raw: Any, *, verifier: str = "", category: str = "data_source") -> Row | Refusal:
+    """A raw row (a JSON object or a Parquet record) as a `Row`; `verifier` judges rows that name none.
+
+    `category` is the field that holds the row's category; `a.b` is field b of the object in field a.
+    """
     try:
         if isinstance(raw, Unreadable):
             raise _UnusableError(raw.reason)
@@ -70,9 +76,10 @@ def parse(number: int, raw: Any, *, verifier: str = "") -> Row | Refusal:
         if not task.gold and not task.tests:
             raise _UnusableError("the answer is missing or empty: give `answer`, `gold` or `tests`")
         _check_fits(chat, task)
+        label = _text(_nested(raw, category), category) or NO_CATEGORY
     except _UnusableError as reason:
         return Refusal(number=number, reason=str(reason))
-    return Row(number=number, chat=chat, task=task)
+    return Row(number=number, chat=chat, task=task, category=label)
 
 
 def _chat(prompt: Any) -> tuple[ChatMessage, ...]:
@@ -147,6 +154,14 @@ def _tests(value: Any) -> str:
     if not value:
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _nested(raw: Mapping[str, Any], path: str) -> Any:
+    """The value at `a.b`; None if something on the way is absent."""
+    value: Any = raw
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _first(raw: Mapping[str, Any], *columns: str) -> Any:

@@ -24,6 +24,9 @@ from common.stages import Stage
 from services.filter.evaluation import write_evals
 from services.filter.measures import Measures
 from services.filter.planner import Planner, Transaction
+from services.filter.sampling import files
+from services.filter.sampling.record import FILE as RECORD_FILE
+from services.filter.sampling.record import Record
 from services.filter.state import dumps
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ class FilterService:
         self._history = history
         self._measures = Measures(low_keep_rate=low_keep_rate)
         self._folder = folder
+        self._record = Record(folder / RECORD_FILE)
         self._steps = steps
         self._reserve = reserve
         self._stage = Stage("filter")
@@ -57,6 +61,7 @@ class FilterService:
     async def run(self, *, window: int) -> None:
         """All inputs into one loop, for ever."""
         self._measures.show(self._planner.state, pool=0)
+        self._write_record()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect(self._client.take(SCORED, window=window)))
             tasks.create_task(self._collect(self._client.take(FEEDBACK, window=16)))
@@ -125,12 +130,15 @@ class FilterService:
         step = min(self._planner.state.version, self._steps)
         if failure:
             return RunState(phase="failed", step=step, message=failure)
-        return RunState(phase="done" if self._planner.finished else "running", step=step)
+        done = self._planner.finished and not self._planner.state.sampler.finished
+        return RunState(phase="done" if done else "running", step=step)
 
     async def _commit(self, transaction: Transaction, run_state: RunState) -> None:
         """Write the files, then everything at once; what is not committed is written again by the successor."""
         tx = self._version + 1
         write_evals(self._folder / EVALS_FILE, self._planner.state.evals)
+        if (file := self._planner.sampler.file()) is not None:
+            files.write(self._folder, *file)
         for event, fields in transaction.events:
             self._history.append(event, tx=tx, **fields)
         writes = [Write(register=REGISTER, value=dumps(self._planner.state), expected=self._version)]
@@ -139,9 +147,23 @@ class FilterService:
         with self._stage.blocked():
             await self._client.give(*transaction.items, settles=transaction.settles, reason="decided", writes=writes)
         self._version, self._run_state = tx, run_state
+        self._write_record()
+        if file is not None:
+            files.keep_only(self._folder, file[0])
         self._count_given(sum(item.queue == PROMPTS for item in transaction.items))
         self._measures.batches(transaction.ages, number=sum(item.queue == BATCHES for item in transaction.items))
         self._measures.show(self._planner.state, pool=len(self._planner.pool))
+
+    def _write_record(self) -> None:
+        """The lines of steps that the committed state brought; the next commit is without them.
+
+        The run is not done before they are written: then this process may be ended at any moment.
+        """
+        lines = self._planner.state.sampler.finished
+        if lines:
+            self._record.append(lines)
+            lines.clear()
+            self._news.set()
 
     def _count_given(self, prompts: int) -> None:
         """Prompts just given use up room before the broker's next statistics say so."""

@@ -6,6 +6,8 @@ outstanding = dispatched + accepted + batched
 
 from msgspec import Struct, field, msgpack
 
+from services.filter.sampling.state import SamplerState
+
 RECENT = 100
 """Judged groups over which the recent keep rate is taken."""
 
@@ -36,6 +38,8 @@ class EvalTally(Struct, kw_only=True):
 class FilterState(Struct, kw_only=True):
     """The filter's account."""
 
+    epoch_length: int = 0
+    """Prompts in an epoch, since the first transaction; the ids depend on it."""
     next_ordinal: int = 0
     next_step: int = 0
     """The next batch to close."""
@@ -58,6 +62,7 @@ class FilterState(Struct, kw_only=True):
     """1 kept, 0 dropped: the last `RECENT` groups that were judged."""
     evals: dict[int, EvalTally] = field(default_factory=dict)
     """By the version they were issued for."""
+    sampler: SamplerState = field(default_factory=SamplerState)
 
     @property
     def num_batched(self) -> int:

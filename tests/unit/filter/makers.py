@@ -7,6 +7,7 @@ from common.config import RunConfig
 from common.messages import ChatMessage, Group, Prompt, Sample, Scored, Span, Task, Verdict
 from services.filter.config import FilterConfig
 from services.filter.planner import Planner
+from services.filter.sampling.choose import choose
 from services.filter.schema import Row
 from services.filter.state import FilterState
 
@@ -17,17 +18,22 @@ def make_run(**changes: object) -> RunConfig:
 
 
 def make_rows(number: int) -> list[Row]:
-    """Rows that differ."""
+    """Rows that differ, of three categories in turn."""
     task = Task(verifier="math", gold="1")
-    return [Row(number=n, chat=(ChatMessage(role="user", content=str(n)),), task=task) for n in range(1, number + 1)]
+    return [
+        Row(number=n, chat=(ChatMessage(role="user", content=str(n)),), task=task, category="abc"[n % 3])
+        for n in range(1, number + 1)
+    ]
 
 
-def make_planner(state: FilterState, run: RunConfig, *, held_out: int = 0, rows: int = 20, **config: object) -> Planner:
-    """A planner over `rows` rows."""
-    return Planner(
-        state, run=run, config=FilterConfig(data="none", **config),  # type: ignore[arg-type]
-        rows=make_rows(rows), held_out=make_rows(held_out),
-    )  # fmt: skip
+def make_planner(
+    state: FilterState, run: RunConfig, *, held_out: int = 0, rows: int = 20, file: bytes = b"", **keys: object
+) -> Planner:
+    """A planner over `rows` rows, with the sampler that the keys of [filter] ask for."""
+    config = FilterConfig(data="none", **keys)  # type: ignore[arg-type]
+    data = make_rows(rows)
+    sampler = choose(config, run, data, state.sampler, file)
+    return Planner(state, run=run, config=config, rows=data, held_out=make_rows(held_out), sampler=sampler)
 
 
 def make_sample(versions: Sequence[int]) -> Sample:

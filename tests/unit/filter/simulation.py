@@ -91,6 +91,7 @@ class World:
     restart_rate: float = 0.05
     death_rate: float = 0.02
     on_stale: str = "wait"
+    sampling: str = "uniform"
     timing: int = 0
     """Another seed for when things happen; which groups are kept depends on `seed` alone."""
     ages: list[int] = field(default_factory=list)
@@ -106,6 +107,8 @@ class World:
         self.model = Model(self.steps, self.groups_per_batch, self.max_staleness, wait=self.on_stale == "wait")
         self.published = 0
         self._register, self._time = b"", 0.0
+        self._files = {"": b""}
+        self.record: list[bytes] = []
         self._prompts: list[Prompt] = []
         self._deaths: Counter[str] = Counter()
         self._dead: list[str] = []
@@ -128,7 +131,11 @@ class World:
 
     def _restart(self) -> None:
         """A new filter: it knows the register, and everything unsettled is delivered again."""
-        self.planner = make_planner(loads(self._register), self.run)
+        state = loads(self._register)
+        self.record += [line for line in state.sampler.finished if line not in self.record]
+        state.sampler.finished.clear()
+        file = self._files[state.sampler.file]
+        self.planner = make_planner(state, self.run, sampling=self.sampling, file=file)
         self._leases: dict[int, str] = {}
         self._next_lease = 1
 
@@ -159,6 +166,8 @@ class World:
 
     def _commit(self, transaction: Transaction) -> None:
         self.model.check(transaction, self.planner.state)
+        if (file := self.planner.sampler.file()) is not None:
+            self._files[file[0]] = file[1]
         self._register = dumps(self.planner.state)
         for lease in transaction.settles:
             del self._unsettled[self._leases.pop(lease)]

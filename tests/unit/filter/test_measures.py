@@ -4,6 +4,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from services.filter.measures import Measures
+from services.filter.sampling.state import Monitored, SamplerState
 from services.filter.state import EvalTally, FilterState
 
 
@@ -38,6 +39,14 @@ def test_the_newest_finished_evaluation_is_shown() -> None:
     evals = {4: EvalTally(rows=2, answered=2, correct=1.0), 8: EvalTally(rows=2, answered=1, correct=1.0)}
     Measures(low_keep_rate=0.1).show(FilterState(evals=evals), pool=0)
     assert value("dapo_filter_eval_accuracy_ratio") == 0.5
+
+
+def test_the_categories_of_an_adaptive_sampler_are_shown() -> None:
+    state = FilterState(sampler=SamplerState(table={"a": 0.75}, monitored={"a": Monitored()}))
+    state.sampler.monitored["a"].pass_rate.add(0.5, 0.9)
+    Measures(low_keep_rate=0.1).show(state, pool=0)
+    assert value("dapo_filter_category_ratio", category="a", what="probability") == 0.75
+    assert value("dapo_filter_category_ratio", category="a", what="pass_rate") == pytest.approx(0.5)
 
 
 def test_a_low_keep_rate_is_said_once_until_it_recovers(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@ import random
 import pytest
 
 from common import codec
+from common.errors import UserError
 from common.messages import BATCHES, PROMPTS, Batch, Feedback, Group, Prompt, Sample, Scored, Span, Verdict
 from services.filter.planner import Planner, Transaction
 from services.filter.state import FilterState, dumps, loads
@@ -296,6 +297,17 @@ def test_the_run_is_finished_only_after_the_last_version_is_evaluated() -> None:
     feed(planner, final)
     planner.plan(0)
     assert planner.finished
+
+
+@pytest.mark.parametrize("change", [{"rows": 21}, {"sampling": "signal"}])
+def test_a_run_is_not_resumed_with_prompts_that_are_numbered_otherwise(change: dict[str, object]) -> None:
+    # an id that was given before would be given to another prompt, and the broker would pass it over
+    run = make_run(steps=4, groups_per_batch=2, max_staleness=0)
+    planner = makers.make_planner(FilterState(), run)
+    planner.plan(1)
+    with pytest.raises(UserError, match="begun with 20 prompts an epoch, now there are"):
+        makers.make_planner(loads(dumps(planner.state)), run, **change)  # type: ignore[arg-type]
+    makers.make_planner(loads(dumps(planner.state)), run)
 
 
 def test_a_restarted_filter_continues_exactly() -> None:

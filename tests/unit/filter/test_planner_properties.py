@@ -5,6 +5,7 @@ their deadline; these tests say what holds at the end.
 """
 
 import contextlib
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -57,6 +58,22 @@ def test_with_staleness_0_the_batches_do_not_depend_on_the_timing(settings: dict
     first.simulate()
     second.simulate()
     assert first.model.batches == second.model.batches
+
+
+@given(worlds, st.sampled_from(["signal", "gradient_variance"]), st.sampled_from(["wait", "drop"]))
+def test_an_adaptive_sampler_changes_no_promise_and_accounts_for_every_draw(
+    settings: dict[str, Any], sampling: str, policy: str
+) -> None:
+    world = World(**settings, sampling=sampling, on_stale=policy)
+    state = world.simulate()
+    assert state.trained == world.steps * world.groups_per_batch
+    assert max(world.ages) <= world.max_staleness
+    # every prompt ended, so none is remembered as being out but those that wait to be issued again
+    assert len(state.sampler.drawn) == len(state.reissue) + state.num_outstanding
+    record = [json.loads(line) for line in [*world.record, *state.sampler.finished]]
+    assert [row["step"] for row in record] == list(range(world.steps))
+    # a prompt that was issued again after it turned stale was drawn once
+    assert sum(c["draws"] for row in record for c in row["categories"].values()) == state.next_ordinal
 
 
 def violations(runs: int, **settings: Any) -> int:

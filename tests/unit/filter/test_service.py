@@ -18,6 +18,7 @@ from common.errors import RefusedError, UserError
 from common.history import History
 from common.life import _mistake_in
 from common.messages import BATCHES, FEEDBACK, PROMPTS, RUN, SCORED, Batch, Feedback, Prompt, RunState
+from services.filter.sampling import files
 from services.filter.service import REGISTER, FilterService
 from services.filter.state import FilterState, loads
 from tests.memory_broker import LEASE_S, MemoryBroker
@@ -36,6 +37,7 @@ class Bench:
         self.drop_rate = drop_rate
         self.held_out = held_out
         self.cap = 0
+        self.keys: dict[str, object] = {}
         self.batches: list[list[str]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -92,9 +94,10 @@ class Bench:
         try:
             async with self.broker.client(name, dies=dies) as client:
                 register = await client.watch(REGISTER).changed()
+                state = loads(register.value)
                 planner = make_planner(
-                    loads(register.value), self.run, held_out=self.held_out, eval_every=2,
-                    max_dropped_in_a_row=self.cap,
+                    state, self.run, held_out=self.held_out, eval_every=2, max_dropped_in_a_row=self.cap,
+                    file=files.read(self.folder, state.sampler.file), **self.keys,
                 )  # fmt: skip
                 service = FilterService(
                     client=client, planner=planner, version=register.version, history=history, folder=self.folder,
@@ -210,6 +213,30 @@ async def test_a_filter_stopped_again_and_again_closes_the_batches_that_one_left
         state = subject.state
     assert subject.batches == expected
     assert (state.trained, state.num_outstanding) == (24, 0)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+async def test_of_an_adaptive_filter_stopped_again_and_again_every_draw_and_step_is_on_record(
+    tmp_path: Path, broker: MemoryBroker, *, dies: bool
+) -> None:
+    broker._max_deliveries = 1000
+    async with bench(tmp_path, broker, steps=30, max_staleness=1) as subject:
+        subject.keys = {"sampling": "signal", "rows": 400}
+        subject.start_rollout()
+        subject.start_learner()
+        while not subject.is_done():
+            life = subject.start_filter(dies=dies)
+            written = broker.register(REGISTER)[0]
+            await subject.until(lambda at=written: broker.register(REGISTER)[0] >= at + 5 or subject.is_done())  # type: ignore[misc]
+            life.cancel()
+            await asyncio.wait([life])
+        state = subject.state
+    record = [json.loads(line) for line in (tmp_path / "sampling.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in record] == list(range(30))
+    assert sum(c["draws"] for row in record for c in row["categories"].values()) == state.issued
+    assert (state.trained, state.num_outstanding, state.sampler.drawn) == (90, 0, {})
+    # more than 64 prompts have changed, so their file was written, and the older ones are gone
+    assert [path.name for path in (tmp_path / "sampling").iterdir()] == [state.sampler.file]
 
 
 async def test_a_broker_that_restarts_loses_nothing(tmp_path: Path, broker: MemoryBroker) -> None:

@@ -66,22 +66,22 @@ def _set_environment(model: str, threads: int) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def _ranks(argv: Sequence[str]) -> int:
-    """`learner.ranks` of the configuration; 1 where it cannot be read, which the service itself will say."""
+def _read(argv: Sequence[str]) -> LearnerConfig:
+    """The configuration; the default where it cannot be read, which the service itself will say."""
     given = life.arguments("learner", argv)
     try:
-        return config.section(config.read(given.config, given.overrides), "learner", LearnerConfig).ranks
+        return config.section(config.read(given.config, given.overrides), "learner", LearnerConfig)
     except UserError:
-        return 1
+        return LearnerConfig()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the learner, or the processes of its ranks; returns the exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if not launch.is_launched():
-        ranks = _ranks(argv)
-        if ranks > 1:
-            return launch.launch(ranks, argv)
+        own = _read(argv)
+        if own.ranks > 1 or own.cpu_offload:  # FSDP2 needs a process group, of one if need be
+            return launch.launch(own.ranks, argv)
     elif os.environ["RANK"] != "0":
         argv += ["learner.metrics_port=-1", "--replica", f"0-rank-{os.environ['RANK']}"]
     return life.serve("learner", LearnerConfig, run, argv)

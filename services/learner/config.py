@@ -56,10 +56,8 @@ class LearnerConfig:
     """Whether torch.compile fuses the layers; needs a C++ compiler on a CPU."""
     liger: bool = False
     """Whether the package liger-kernel's norm, rotary and SwiGLU kernels are used (GPU)."""
-    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
-    """AdamW, or torchao's with moments of 8 bits (one rank)."""
     cpu_offload: bool = False
-    """Whether FSDP2 keeps parameters, gradients and moments in the CPU's memory (GPU)."""
+    """Whether FSDP2 keeps parameters, gradients and AdamW's moments in the CPU's memory, and steps there (GPU)."""
     lora_rank: int = 0
     """Rank of peft's low-rank adapters, which are then all that is trained; 0: train the whole model."""
     lora_alpha: int = 32
@@ -109,5 +107,3 @@ class LearnerConfig:
             raise ValueError("`dual_clip` must exceed 1 + eps_high, or be 0")
         if self.proximal == "current" and self.updates_per_batch > 1:
             raise ValueError("`proximal` must not be current when updates_per_batch is above 1: use recompute")
-        if self.optimizer == "adamw_8bit" and self.ranks > 1:
-            raise ValueError("`optimizer` adamw_8bit works with one rank: with several, FSDP2 splits AdamW's moments")

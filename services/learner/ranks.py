@@ -67,8 +67,7 @@ class World:
 @contextmanager
 def world_of_torchrun() -> Iterator[World]:
     """The world that torchrun's environment describes; of one process where there is none."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+    if "WORLD_SIZE" not in os.environ:
         yield World()
         return
     _die_with_parent()
@@ -77,7 +76,7 @@ def world_of_torchrun() -> Iterator[World]:
     torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     group = torch.distributed.new_group(backend="gloo", timeout=NO_LIMIT)
     try:
-        yield World(torch.distributed.get_rank(), size, group)
+        yield World(torch.distributed.get_rank(), torch.distributed.get_world_size(), group)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -17,10 +17,11 @@ def shard(policy: Policy, config: LearnerConfig, size: int) -> None:
     """Split the policy over `size` ranks, in place."""
     mesh = init_device_mesh(policy.device.type, (size,))
     compute = compute_dtype(config, policy.device)
-    precision = MixedPrecisionPolicy(
-        param_dtype=compute if compute != torch.float32 else None, reduce_dtype=torch.float32
+    half = compute != torch.float32
+    precision = (
+        MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32) if half else MixedPrecisionPolicy()
     )
-    offload = CPUOffloadPolicy() if config.cpu_offload else OffloadPolicy()
+    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if config.cpu_offload else OffloadPolicy()
     for module in (*layers(policy.model), policy.scorer):
         fully_shard(module, mesh=mesh, mp_policy=precision, offload_policy=offload)
     policy.scorer.sharded = True

@@ -77,6 +77,7 @@ def test_no_array_of_tokens_by_vocabulary_is_ever_made() -> None:
     assert seen.elements == 8 * 100  # a chunk of logits; all tokens would be 6,400
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_it_compiles_as_one_graph() -> None:
     def loss(hidden: torch.Tensor, head: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return token_scores(hidden, head, target, temperature=0.7, chunk=3).logp_N.sum()

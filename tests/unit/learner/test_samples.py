@@ -96,6 +96,14 @@ def test_overlong_filtering_masks_truncated_samples_but_keeps_their_statistics()
     assert [sample.advantage for sample in samples] == pytest.approx([-1.0, 1.0], abs=1e-5)
 
 
+def test_a_token_without_a_behaviour_probability_is_not_trained_and_counted() -> None:
+    group, arrays = scored("0/0", [1.0, -1.0], [[4, 5, 6], [7]])
+    arrays.logprobs[1] = np.nan
+    samples = samples_of((group, arrays))
+    assert [sample.mask_T.tolist() for sample in samples] == [[True, False, True], [True]]
+    assert batch_metrics(Batch(step=5, groups=[group], totals={}), samples)["no_behaviour_logp"] == 1.0
+
+
 def test_batch_metrics_are_over_survivors() -> None:
     group = scored("0/0", [1.0, None, -1.0], [[4, 4], [5], [6, 6, 6, 6]])
     batch = Batch(step=6, groups=[group[0]], totals={"issued": 3.0})

@@ -35,6 +35,7 @@ def _category(name: str, state: SamplerState) -> dict[str, Any]:
     return {
         "probability": state.table[name],
         "draws": tally.draws, "judged": tally.judged, "kept": tally.kept,
+        "answers": tally.attempts, "correct": tally.successes,
         "pass_rate": tally.successes / tally.attempts if tally.attempts else None,
         "mean_pass_rate": monitored.pass_rate.value, "mean_reward_variance": monitored.reward_variance.value,
         "mean_gradient_variance": monitored.gradient_variance.value, "mean_age": monitored.age.value,

@@ -28,6 +28,8 @@ class FilterConfig:
     """Whether a row that cannot be used stops the run or is left out."""
     min_survivors: int = 2
     """Samples with a verdict that a group needs to be trained."""
+    pass_band: tuple[float, float] = (0.0, 1.0)
+    """Least and greatest pass rate of a group that is trained; a group whose answers are all alike never is."""
     sampling: Literal["uniform", "signal", "gradient_variance", "high_gradient_variance", "weights"] = "uniform"
     """What decides how often a category is asked: nothing (plain DAPO), where groups are likely to be kept, steady or
     strong gradients, or `weights`. With all but `uniform` the prompts of a category are chosen by their pass rates."""
@@ -69,6 +71,8 @@ class FilterConfig:
         for key in ("eval_rows", "eval_every", "reserve", "max_dropped_in_a_row", "sampling_period", "rest_epochs"):
             if getattr(self, key) < 0:
                 raise ValueError(f"`{key}` must be 0 or more")
+        if not 0 <= self.pass_band[0] < self.pass_band[1] <= 1:
+            raise ValueError("`pass_band` must be two shares, the lower one first, for instance [0.1, 0.9]")
         self._check_sampling()
 
     def _check_sampling(self) -> None:

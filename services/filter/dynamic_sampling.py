@@ -1,6 +1,7 @@
 """Dynamic sampling: a group is trained iff its raw accuracies differ.
 
-    keep  iff  at least `min_survivors` samples have a verdict and max acc - min acc > 1e-6
+    keep  iff  at least `min_survivors` samples have a verdict, max acc - min acc > 1e-6,
+               and the pass rate, the mean accuracy, lies in the band (0 to 1 unless the user narrows it)
 
 On the raw accuracy of the verifier, never on the shaped reward: an all-wrong group with answers of different lengths
 has different rewards and nothing to teach. Source: DAPO (arXiv 2503.14476), section 3.2.
@@ -9,6 +10,7 @@ has different rewards and nothing to teach. Source: DAPO (arXiv 2503.14476), sec
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.messages import Verdict
 
@@ -17,6 +19,9 @@ TOLERANCE = 1e-6
 REMEDIES = {
     "all_wrong": "choose easier rows or a stronger model, or a larger [run] group_size",
     "all_correct": "choose harder rows, or a larger [run] group_size",
+    "too_easy": "choose harder rows, or widen [filter] pass_band",
+    "too_hard": "choose easier rows, or widen [filter] pass_band",
+    "overlong": "raise [run] max_response_tokens; if a rollout's log calls prompts too long, [run] max_prompt_tokens",
     "no_spread": "use a verifier that tells the answers apart",
     "too_few_survivors": "look in the log of the reward service for why its verifier fails",
     "malformed": "look in the log of the filter for what does not decode",
@@ -27,16 +32,31 @@ REMEDIES = {
 """Reason of a drop -> what a user whose groups are all dropped for it may do."""
 
 
-def drop_reason(verdicts: Sequence[Verdict], *, min_survivors: int) -> str | None:
-    """Why a group teaches nothing, or None if it is kept."""
+def drop_reason(
+    verdicts: Sequence[Verdict], *, min_survivors: int, pass_band: tuple[float, float] = (0.0, 1.0), cut: bool = False
+) -> str | None:
+    """Why a group teaches nothing, or None if it is kept; `cut`: every answer ended for lack of room."""
     accuracies = np.asarray([v.score for v in verdicts if v.verdict != "error"], dtype=np.float64)
     if accuracies.size < min_survivors:
         return "too_few_survivors"
-    if accuracies.max() - accuracies.min() > TOLERANCE:
-        return None
-    if accuracies.min() >= 1 - TOLERANCE:
+    if accuracies.max() - accuracies.min() <= TOLERANCE:
+        return _alike(float(accuracies.max()), cut=cut)
+    return _outside(accuracies, pass_band)
+
+
+def _alike(accuracy: float, *, cut: bool) -> str:
+    if accuracy >= 1 - TOLERANCE:
         return "all_correct"
-    return "all_wrong" if accuracies.max() <= TOLERANCE else "no_spread"
+    if accuracy > TOLERANCE:
+        return "no_spread"
+    return "overlong" if cut else "all_wrong"
+
+
+def _outside(accuracies: NDArray[np.float64], band: tuple[float, float]) -> str | None:
+    pass_rate = accuracies.mean()
+    if pass_rate < band[0] - TOLERANCE:
+        return "too_hard"
+    return "too_easy" if pass_rate > band[1] + TOLERANCE else None
 
 
 def cap_message(cap: int, *, dropped: Mapping[str, int], kept: int) -> str:

@@ -16,6 +16,9 @@ from services.filter.state import RECENT, FilterState
 
 log = logging.getLogger(__name__)
 
+NONE_OF = 12
+"""Groups of which none is kept are enough for the alarm: with a keep rate of 0.3 a chance of one in a hundred."""
+
 GROUPS = Gauge("dapo_filter_groups", "Groups by what became of them, and why.", ["fate", "reason"])
 OUTSTANDING = Gauge("dapo_filter_outstanding_groups", "Groups issued and neither trained nor dropped.")
 POOL = Gauge("dapo_filter_pool_groups", "Accepted groups that wait for their batch.")
@@ -74,7 +77,8 @@ class Measures:
             CATEGORY.labels(name, "reward_variance").set(monitored.reward_variance.value or 0.0)
 
     def _watch_keep_rate(self, state: FilterState) -> None:
-        low = len(state.recent) >= RECENT // 2 and state.recent_keep_rate < self._low_keep_rate
+        known = len(state.recent) >= (RECENT // 2 if any(state.recent) else NONE_OF)
+        low = known and state.recent_keep_rate < self._low_keep_rate
         LOW_KEEP_RATE.set(low)
         if low and not self._alarmed:
             log.warning(

@@ -134,7 +134,7 @@ class Planner:
         if not self.state.outstanding[group] <= versions.oldest <= versions.newest <= self.state.next_step:
             self._ledger.drop(group, "version_lie")  # older than s, or than anything published: the engine errs
             self.sampler.ended(group)
-        elif reason := drop_reason(scored.verdicts, min_survivors=self._config.min_survivors):
+        elif reason := self._drop_reason(scored):
             self.sampler.judged(group, scored, kept=False, version=self.state.version)
             self._ledger.reject(group, reason)
             self.sampler.ended(group)
@@ -142,6 +142,14 @@ class Planner:
             self.sampler.judged(group, scored, kept=True, version=self.state.version)
             self._ledger.accept(group)
         return group in self.state.accepted
+
+    def _drop_reason(self, scored: Scored) -> str | None:
+        return drop_reason(
+            scored.verdicts,
+            min_survivors=self._config.min_survivors,
+            pass_band=self._config.pass_band,
+            cut=all(sample.finish == "length" for sample in scored.group.samples),
+        )
 
     def _give_up(self, name: str, reason: str) -> None:
         """An item will not come back."""

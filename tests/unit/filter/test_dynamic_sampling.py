@@ -36,6 +36,23 @@ def test_a_group_is_kept_only_if_the_accuracies_of_its_survivors_differ(
     assert drop_reason(verdicts(accuracies), min_survivors=2) == reason
 
 
+@pytest.mark.parametrize(
+    ("right", "reason"), [(0, "all_wrong"), (1, "too_hard"), (2, None), (8, None), (9, "too_easy"), (10, "all_correct")]
+)
+def test_a_band_keeps_the_pass_rates_within_it_and_its_limits(right: int, reason: str | None) -> None:
+    assert drop_reason(verdicts([1] * right + [0] * (10 - right)), min_survivors=2, pass_band=(0.2, 0.8)) == reason
+
+
+def test_the_pass_rate_is_that_of_the_survivors() -> None:
+    # 1 of 2 = 0.5, not 1 of 10
+    assert drop_reason(verdicts([1, 0, *[None] * 8]), min_survivors=2, pass_band=(0.2, 0.8)) is None
+
+
+@pytest.mark.parametrize(("accuracies", "reason"), [([0, 0], "overlong"), ([1, 0], None), ([1, 1], "all_correct")])
+def test_answers_that_all_lacked_room_are_told_from_wrong_ones(accuracies: list[float], reason: str | None) -> None:
+    assert drop_reason(verdicts(accuracies), min_survivors=2, cut=True) == reason  # type: ignore[arg-type]
+
+
 def test_a_failed_verifier_is_no_wrong_answer() -> None:
     # the score of an error is 0; taken for an accuracy it would keep this group
     assert drop_reason(verdicts([1, 1, None]), min_survivors=2) == "all_correct"

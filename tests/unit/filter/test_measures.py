@@ -59,6 +59,15 @@ def test_a_low_keep_rate_is_said_once_until_it_recovers(caplog: pytest.LogCaptur
     assert value("dapo_filter_low_keep_rate") == 1
 
 
+def test_nothing_kept_at_all_is_said_early(caplog: pytest.LogCaptureFixture) -> None:
+    # D11 with no cap: batches of four groups, three rounds
+    Measures(low_keep_rate=0.1).show(FilterState(recent=[0] * 12, dropped={"all_wrong": 12}, issued=12), pool=0)
+    assert [record.message for record in caplog.records] == ["low keep rate: 0 of the last 12 groups were kept"]
+    assert value("dapo_filter_low_keep_rate") == 1
+    Measures(low_keep_rate=0.1).show(FilterState(recent=[1, *[0] * 40]), pool=0)
+    assert value("dapo_filter_low_keep_rate") == 0  # one was: 50 are needed to speak of a rate
+
+
 def test_a_few_groups_are_no_reason_for_an_alarm() -> None:
     Measures(low_keep_rate=0.1).show(FilterState(recent=[0] * 10), pool=0)
     assert value("dapo_filter_low_keep_rate") == 0

@@ -278,6 +278,29 @@ def test_a_kept_group_now_and_then_keeps_the_run_from_the_cap() -> None:
     assert not planner.plan(99).failure
 
 
+def test_a_prompt_that_did_not_fit_is_dropped_as_overlong_and_counted() -> None:
+    # the rollout answers it with nothing, so that it is accounted for
+    planner = make_planner()
+    prompt = prompts(planner.plan(9))[0]
+    sample = Sample(num_tokens=0, finish="length", spans=[Span(version=0, start=0, end=0)], text="")
+    wrong = [Verdict(verdict="wrong")] * 2
+    planner.on_scored(
+        1, Scored(group=Group(prompt=prompt, samples=[sample] * 2), verdicts=wrong, terms=[{}, {}]), FRAMES
+    )
+    planner.plan(0)
+    assert planner.state.dropped == {"overlong": 1}
+
+
+def test_a_group_outside_the_band_is_dropped_and_replaced() -> None:
+    run = make_run(steps=4, groups_per_batch=2, max_staleness=0)
+    planner = makers.make_planner(FilterState(), run, pass_band=(0.3, 0.7))
+    first, second = prompts(planner.plan(9))
+    planner.on_scored(1, make_scored(first, versions=[0], accuracies=(1, 0, 0, 0)), FRAMES)
+    planner.on_scored(2, make_scored(second, versions=[0], accuracies=(1, 1, 0, 0)), FRAMES)
+    assert len(prompts(planner.plan(9))) == 1
+    assert (planner.state.dropped, planner.state.accepted) == ({"too_hard": 1}, {second.id})
+
+
 def test_held_out_rows_are_asked_at_the_first_version_and_never_trained() -> None:
     planner = make_planner(held_out=3)
     asked = prompts(planner.plan(0), "eval")

@@ -59,6 +59,8 @@ class RunConfig:
     """Sampling temperature; the learner's log-probabilities use the same."""
     max_prompt_tokens: int = 512
     """Longest prompt after the chat template."""
+    chat_template: str = ""
+    """Jinja file that replaces the chat template of the model's tokenizer; empty: the model's own."""
     max_response_tokens: int = 1024
     """Lmax: longest response, in tokens."""
     broker: str = "tcp://127.0.0.1:5570"
@@ -72,6 +74,16 @@ class RunConfig:
     def path(self) -> Path:
         """The run folder."""
         return Path(self.folder) / self.name
+
+    @property
+    def template_text(self) -> str:
+        """The chat template that replaces the model's; empty if none does."""
+        if not self.chat_template:
+            return ""
+        try:
+            return Path(self.chat_template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"[run] chat_template {self.chat_template} cannot be read: {error}") from error
 
     def __post_init__(self) -> None:
         """Refuse values that no service could work with."""

@@ -20,7 +20,7 @@ def prepare(run: RunConfig, data: FilterConfig, console: Console) -> None:
     """Make the model and the data if the run names those of this repository and they are not there."""
     from services.cli.demo import prepare as demo
 
-    if demo.is_missing(run.model, [name for name in (data.data, data.eval_data) if name]):
+    if demo.is_missing(run.model, [name for name in (*data.sets, data.eval_data) if name]):
         with progress.shown(console) as report:
             demo.prepare(run.model, report)
 
@@ -42,8 +42,8 @@ def looks_like_hub_name(model: str) -> bool:
     return bool(HUB_NAME.fullmatch(model)) and not is_local
 
 
-def check_data(config: FilterConfig) -> None:
+def check_data(config: FilterConfig, run: RunConfig) -> None:
     """Read the data as the filter will; raises `UserError` with file, row and reason."""
     from services.filter.dataset import training_rows
 
-    training_rows(config)
+    training_rows(config, run)

@@ -56,7 +56,7 @@ def run(tree: Tree, *, resume: bool = False, fresh: bool = False) -> Outcome:
     settings: RunConfig = sections["run"]
     inputs.prepare(settings, sections["filter"], Console())
     inputs.check_model(settings)
-    inputs.check_data(sections["filter"])
+    inputs.check_data(sections["filter"], settings)
     with folder.claimed(settings.path):
         ports.check(endpoints(sections))
         folder.prepare(settings.path, sections, resume=resume, fresh=fresh)

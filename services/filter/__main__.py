@@ -17,7 +17,7 @@ async def run(process: Process[FilterConfig]) -> None:
     from services.filter.state import loads
 
     run, config = process.run, process.config
-    rows, held_out = training_rows(config)
+    rows, held_out = training_rows(config, run)
     async with connect(run.broker, process.name, heartbeat_s=run.heartbeat_s) as client:
         register = await client.watch(REGISTER).changed()
         state = loads(register.value)

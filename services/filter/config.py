@@ -10,10 +10,11 @@ from common.messages import VERIFIERS
 class FilterConfig:
     """Where prompts come from and which groups are trained on."""
 
-    data: str
-    """JSONL or Parquet file of training rows."""
+    data: str | tuple[str, ...]
+    """Training rows, one data set or several: a JSONL, JSON, Parquet or CSV file, a Hugging Face folder or name
+    (`openai/gsm8k?config=main`), or `gym:NAME?size=500` for a reasoning-gym data set."""
     eval_data: str = ""
-    """JSONL or Parquet file of held-out rows; empty: no evaluation, or `eval_rows` of `data`."""
+    """Held-out rows, named in the same way; empty: no evaluation, or `eval_rows` of `data`."""
     eval_rows: int = 0
     """Rows of `data` to hold out, chosen by a hash of the prompt, when `eval_data` is empty."""
     eval_every: int = 0
@@ -26,6 +27,9 @@ class FilterConfig:
     """Text added to the last user message, for instance how to give the answer."""
     on_bad_row: Literal["fail", "drop"] = "fail"
     """Whether a row that cannot be used stops the run or is left out."""
+    on_long_prompt: Literal["drop", "fail", "truncate_left", "truncate_right"] = "drop"
+    """What becomes of a prompt of more than [run] max_prompt_tokens: `truncate_left` cuts off the beginning of its last
+    user message, `truncate_right` the end."""
     min_survivors: int = 2
     """Samples with a verdict that a group needs to be trained."""
     pass_band: tuple[float, float] = (0.0, 1.0)
@@ -58,10 +62,15 @@ class FilterConfig:
     metrics_host: str = "127.0.0.1"
     """Address that /metrics is bound to."""
 
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The training sets, however many."""
+        return (self.data,) if isinstance(self.data, str) else self.data
+
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
-        if not self.data:
-            raise ValueError("`data` must name a JSONL or Parquet file")
+        if not self.data or not all(self.sets):
+            raise ValueError("`data` must name a data set, for instance a JSONL, Parquet or CSV file")
         if self.verifier and self.verifier not in VERIFIERS:
             raise ValueError(f"`verifier` must be one of {', '.join(VERIFIERS)}, or empty")
         if self.min_survivors < 2:

@@ -1,10 +1,10 @@
-"""A file of rows to a data set: read, parse, find duplicates, hold some out.
+"""Data sets to the rows of a run: read, parse, find duplicates, hold some out, dress, fit.
 
-    file -> raw rows -> Row | Refusal -> duplicates kept once, conflicts out -> Dataset
+    sources -> raw rows -> Row | Refusal -> each prompt once, conflicts out -> held-out | training
+            -> system prompt and suffix -> at most max_prompt_tokens
 
-Of a file that repeats its rows a hundred times only the unique ones are kept in memory. Rows with the same prompt and
-answer count once; rows with the same prompt and different answers are all left out, since nobody can say which is
-right.
+Of a file that repeats its rows a hundred times only the unique ones are kept in memory. A prompt that is evaluated is
+not trained, whichever set it comes from.
 """
 
 import hashlib
@@ -12,86 +12,114 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from prometheus_client import Gauge
 
+from common.config import RunConfig
 from common.errors import UserError
 from common.messages import ChatMessage
 from services.filter.config import FilterConfig
-from services.filter.reading import raw_rows
+from services.filter.duplicates import Found, Uniques, fingerprint
+from services.filter.fitting import Count, counter, fitted, last_user
 from services.filter.schema import Refusal, Row, parse
+from services.filter.sources import Source, raw_rows, source
 
 log = logging.getLogger(__name__)
 
-ROWS = Gauge("dapo_filter_rows", "Rows of the training file by what became of them.", ["fate"])
+ROWS = Gauge("dapo_filter_rows", "Rows of the training data by what became of them.", ["fate"])
 
-Chat = tuple[ChatMessage, ...]
+SET = "set"
+"""The category that is the data set a row comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The usable rows of a file, and what became of the others."""
+    """The usable rows of a data set, and what became of the others."""
 
-    path: Path
-    rows: list[Row] = field(default_factory=list, repr=False)
+    source: Source
+    found: Found
     refusals: list[Refusal] = field(default_factory=list)
-    duplicates: list[int] = field(default_factory=list)
-    """Numbers of the rows left out because the same prompt and answer came before."""
-    conflicts: list[int] = field(default_factory=list)
-    """Numbers of the rows left out because the same prompt has another answer elsewhere."""
 
     @property
     def num_rows(self) -> int:
-        """Rows in the file."""
-        return len(self.rows) + len(self.refusals) + len(self.duplicates) + len(self.conflicts)
+        """Rows that were read."""
+        found = self.found
+        return len(self.refusals) + len(found.rows) + len(found.duplicates) + len(found.near) + len(found.conflicts)
 
 
-def load(path: Path, *, verifier: str = "", category: str = "data_source") -> Dataset:
-    """Read a data file; raises `UserError` if it cannot be read at all."""
-    refusals: list[Refusal] = []
-    first: dict[Chat, Row] = {}
-    others: dict[Chat, list[int]] = {}
-    conflicting: set[Chat] = set()
-    for number, raw in raw_rows(path):
-        row = parse(number, raw, verifier=verifier, category=category)
-        if isinstance(row, Refusal):
-            refusals.append(row)
-        elif row.chat not in first:
-            first[row.chat] = row
-        else:
-            others.setdefault(row.chat, []).append(number)
-            if _answer(row) != _answer(first[row.chat]):
-                conflicting.add(row.chat)
-    return Dataset(
-        path=path,
-        rows=[row for chat, row in first.items() if chat not in conflicting],
-        refusals=refusals,
-        duplicates=sorted(n for chat, numbers in others.items() if chat not in conflicting for n in numbers),
-        conflicts=sorted(n for chat in conflicting for n in (first[chat].number, *others[chat])),
-    )
+def load(names: Sequence[str], *, verifier: str = "", category: str = "data_source") -> list[Dataset]:
+    """Read data sets, each prompt of all together once; raises `UserError` if one cannot be read at all."""
+    sources = [source(name) for name in names]
+    uniques, refusals = Uniques(), [list[Refusal]() for _ in names]
+    for place, one in enumerate(sources):
+        for number, raw in raw_rows(one):
+            row = parse(number, raw, verifier=verifier, category=category)
+            if isinstance(row, Refusal):
+                refusals[place].append(row)
+            else:
+                uniques.add(replace(row, category=one.label) if category == SET else row, of_set=place)
+    found = uniques.found(len(names))
+    return [Dataset(source=s, found=f, refusals=r) for s, f, r in zip(sources, found, refusals, strict=True)]
 
 
-def training_rows(config: FilterConfig) -> tuple[list[Row], list[Row]]:
-    """(training rows, held-out rows) of a run, ready to be issued; raises `UserError` for rows that cannot be used."""
-    data = load(Path(config.data), verifier=config.verifier, category=config.category)
-    ROWS.labels("unique").set(len(data.rows))
-    ROWS.labels("duplicate").set(len(data.duplicates))
-    ROWS.labels("conflict").set(len(data.conflicts))
-    ROWS.labels("refused").set(len(data.refusals))
-    train = _usable(data, config)
+def training_rows(config: FilterConfig, run: RunConfig | None = None) -> tuple[list[Row], list[Row]]:
+    """(training rows, held-out rows), ready to be issued; raises `UserError` for data that cannot be used.
+
+    Without `run` nobody looks at the lengths of the prompts.
+    """
+    sets = load(config.sets, verifier=config.verifier, category=config.category)
+    _count(sets)
+    train = _usable(sets, config)
     if config.eval_data:
-        held_out = _usable(load(Path(config.eval_data), verifier=config.verifier), config)
+        held_out = _usable(load([config.eval_data], verifier=config.verifier), config)
     else:
         held_out = sorted(sorted(train, key=_hash)[: config.eval_rows], key=lambda row: row.number)
     train = _without(train, held_out)
-    if not train:
-        raise UserError(f"data file {config.data} has no row to train on: see `dapo data check {config.data}`")
-    return [_dressed(row, config) for row in train], [_dressed(row, config) for row in held_out]
+    count = counter(run, config) if run is not None else None
+    limit = run.max_prompt_tokens if run is not None else 0
+    ready = [_ready(rows, config, count, limit) for rows in (train, held_out)]
+    if not ready[0]:
+        names = ", ".join(config.sets)
+        raise UserError(f"data {names} has no row to train on: see `dapo data check {names}`")
+    return ready[0], ready[1]
 
 
-def _answer(row: Row) -> tuple[str, str]:
-    return row.task.gold, row.task.tests
+def dressed(row: Row, config: FilterConfig) -> Row:
+    """The row with the system prompt and the suffix of the run."""
+    chat = list(row.chat)
+    if config.suffix:
+        last = last_user(chat)
+        chat[last] = ChatMessage(role="user", content=chat[last].content + config.suffix)
+    if config.system and chat[0].role != "system":
+        chat.insert(0, ChatMessage(role="system", content=config.system))
+    return replace(row, chat=tuple(chat))
+
+
+def _count(sets: Sequence[Dataset]) -> None:
+    """The rows of all sets as a metric."""
+    ROWS.labels("unique").set(sum(len(one.found.rows) for one in sets))
+    ROWS.labels("duplicate").set(sum(len(one.found.duplicates) + len(one.found.near) for one in sets))
+    ROWS.labels("conflict").set(sum(len(one.found.conflicts) for one in sets))
+    ROWS.labels("refused").set(sum(len(one.refusals) for one in sets))
+
+
+def _ready(rows: Sequence[Row], config: FilterConfig, count: Count | None, limit: int) -> list[Row]:
+    """The rows as they are issued, after saying which do not fit."""
+    if count is None:
+        return [dressed(row, config) for row in rows]
+    fit = fitted(rows, lambda row: dressed(row, config), count=count, limit=limit, policy=config.on_long_prompt)
+    if fit.too_long and config.on_long_prompt == "fail":
+        number, tokens = next(iter(fit.too_long.items()))
+        raise UserError(
+            f"row {number} has {tokens} tokens after the chat template, [run] max_prompt_tokens is {limit} "
+            f"({len(fit.too_long)} such rows in all): raise it, or set [filter] on_long_prompt"
+        )
+    ROWS.labels("too_long").inc(len(fit.too_long))
+    ROWS.labels("shortened").inc(len(fit.shortened))
+    for what, numbers in (("prompts too long, left out", list(fit.too_long)), ("prompts shortened", fit.shortened)):
+        if numbers:
+            log.warning(what, extra={"count": len(numbers), "rows": numbers[:20], "how": config.on_long_prompt})
+    return fit.rows
 
 
 def _hash(row: Row) -> bytes:
@@ -101,33 +129,31 @@ def _hash(row: Row) -> bytes:
 
 
 def _without(train: list[Row], held_out: Sequence[Row]) -> list[Row]:
-    """The training rows that nobody holds out: a prompt that is evaluated is not trained."""
-    held = {row.chat for row in held_out}
-    return [row for row in train if row.chat not in held]
+    """The training rows that nobody holds out, not even nearly the same."""
+    held = {fingerprint(row.chat) for row in held_out}
+    return [row for row in train if fingerprint(row.chat) not in held] if held else train
 
 
-def _usable(data: Dataset, config: FilterConfig) -> list[Row]:
-    """The rows of a data set, after saying what was left out."""
-    if data.refusals and config.on_bad_row == "fail":
-        first = data.refusals[0]
-        raise UserError(
-            f"data file {data.path}, row {first.number}: {first.reason} ({len(data.refusals)} such rows in all); mend "
-            f'them, see `dapo data check {data.path}`, or set [filter] on_bad_row = "drop"'
-        )
+def _usable(sets: Sequence[Dataset], config: FilterConfig) -> list[Row]:
+    """The rows of all sets, after saying what was left out."""
+    for data in sets:
+        name = data.source.text
+        if data.refusals and config.on_bad_row == "fail":
+            first = data.refusals[0]
+            raise UserError(
+                f"data {name}, row {first.number}: {first.reason} ({len(data.refusals)} such rows in all); mend "
+                f'them, see `dapo data check {name}`, or set [filter] on_bad_row = "drop"'
+            )
+        _warn(data)
+    return [row for data in sets for row in data.found.rows]
+
+
+def _warn(data: Dataset) -> None:
     refused = [refusal.number for refusal in data.refusals]
-    for kind, numbers in (("refused", refused), ("duplicate", data.duplicates), ("conflicting", data.conflicts)):
+    found = data.found
+    left_out = {"refused": refused, "duplicate": found.duplicates, "nearly duplicate": found.near,
+                "conflicting": found.conflicts}  # fmt: skip
+    for kind, numbers in left_out.items():
         if numbers:
-            extra = {"file": str(data.path), "count": len(numbers), "rows": numbers[:20]}
+            extra = {"data": data.source.text, "count": len(numbers), "rows": numbers[:20]}
             log.warning(f"{kind} rows left out", extra=extra)
-    return data.rows
-
-
-def _dressed(row: Row, config: FilterConfig) -> Row:
-    """The row with the system prompt and the suffix of the run."""
-    chat = list(row.chat)
-    if config.system and chat[0].role != "system":
-        chat.insert(0, ChatMessage(role="system", content=config.system))
-    if config.suffix:
-        last = max(place for place, message in enumerate(chat) if message.role == "user")
-        chat[last] = ChatMessage(role="user", content=chat[last].content + config.suffix)
-    return replace(row, chat=tuple(chat))

@@ -1,8 +1,12 @@
-"""One raw row to a prompt and its task; three schemas, told apart by their columns.
+"""One raw row to a prompt and its task, told apart by its columns; the answer's are in answers.py.
 
-    own     {"prompt": text | [{role, content}], "answer" | "gold": ..., "data_source"?, "verifier"?, "tests"?, "id"?}
-    verl    {"prompt": [{role, content}], "data_source", "reward_model": {"ground_truth"}, "extra_info"?}
-    GSM8K   {"question": text, "answer": "... #### 72"}
+    own       {"prompt": text | [{role, content}], "answer" | "gold": ..., "data_source"?, "verifier"?, "tests"?, "id"?}
+    verl      {"prompt": [{role, content}], "data_source", "reward_model": {"ground_truth"}, "extra_info"?}
+    GSM8K     {"question": text, "answer": "... #### 72"}
+    MATH      {"problem": text, "solution": "... \\boxed{72}"}
+    TRL       {"prompt": ..., "solution" | "answer" | "ground_truth": ...}
+    OpenRLHF  {"input" | "context_messages": ..., "label": ...}
+    prime-rl  {"prompt" | "question": ..., "answer" | "info" | "verification_info": ...}
 
 A row that cannot be used is a value, `Refusal`, not an exception: the caller reports all of them together. In verl's
 schema the data_source decides how an answer is judged, so a row with an unknown one is refused rather than guessed at;
@@ -10,19 +14,21 @@ in our own it is a label of the user's choice.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from common.messages import VERIFIERS, ChatMessage, Task
+from services.filter.answers import gold
+from services.filter.gym import SOURCE as GYM_SOURCE
 from services.filter.reading import Unreadable
+from services.filter.values import UnusableError, first, nested, text
 
 DEFAULT_VERIFIER = "math"
 NO_CATEGORY = "other"
+PROMPT_COLUMNS = ("prompt", "question", "problem", "input", "context_messages")
 ROLES = ("system", "user", "assistant", "tool")
 MATH_SOURCES = frozenset({
     "openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500", "math",
@@ -30,10 +36,6 @@ MATH_SOURCES = frozenset({
     "numina_synthetic_amc", "numina_cn_k12", "numina_olympiads",
 })  # fmt: skip
 """The mathematical data sources that verl's reward dispatch knows by name; it also takes all that begin with `aime`."""
-
-
-class _UnusableError(Exception):
-    """Why the row that is being parsed cannot be used; never leaves this file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,21 +65,21 @@ def parse(number: int, raw: Any, *, verifier: str = "", category: str = "data_so
     """
     try:
         if isinstance(raw, Unreadable):
-            raise _UnusableError(raw.reason)
+            raise UnusableError(raw.reason)
         if not isinstance(raw, Mapping):
-            raise _UnusableError("it is not an object: write one object a line")
-        chat = _chat(_first(raw, "prompt", "question"))
+            raise UnusableError("it is not an object: write one object a line")
+        chat = _chat(first(raw, *PROMPT_COLUMNS))
         task = Task(
             verifier=_verifier(raw, verifier),
-            gold=_gold(raw),
+            gold=gold(raw),
             tests=_tests(raw.get("tests")),
-            data_source=_text(raw.get("data_source"), "data_source"),
+            data_source=text(raw.get("data_source"), "data_source"),
         )
         if not task.gold and not task.tests:
-            raise _UnusableError("the answer is missing or empty: give `answer`, `gold` or `tests`")
+            raise UnusableError("the answer is missing or empty: give `answer`, `gold` or `tests`")
         _check_fits(chat, task)
-        label = _text(_nested(raw, category), category) or NO_CATEGORY
-    except _UnusableError as reason:
+        label = text(nested(raw, category), category) or NO_CATEGORY
+    except UnusableError as reason:
         return Refusal(number=number, reason=str(reason))
     return Row(number=number, chat=chat, task=task, category=label)
 
@@ -85,22 +87,22 @@ def parse(number: int, raw: Any, *, verifier: str = "", category: str = "data_so
 def _chat(prompt: Any) -> tuple[ChatMessage, ...]:
     """The messages of a prompt."""
     if prompt is None:
-        raise _UnusableError("the prompt is missing or null")
+        raise UnusableError("the prompt is missing or null")
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
     if not isinstance(prompt, Sequence) or not prompt or isinstance(prompt, bytes):
-        raise _UnusableError("the prompt is empty, or neither text nor a list of messages")
+        raise UnusableError("the prompt is empty, or neither text nor a list of messages")
     chat = tuple(_message(message) for message in prompt)
     if not any(message.content.strip() for message in chat if message.role == "user"):
-        raise _UnusableError("the prompt is empty")
+        raise UnusableError("the prompt is empty")
     return chat
 
 
 def _message(message: Any) -> ChatMessage:
     if not isinstance(message, Mapping) or "role" not in message or not isinstance(message.get("content"), str):
-        raise _UnusableError("a message of the prompt lacks `role`, or its `content` is not text")
+        raise UnusableError("a message of the prompt lacks `role`, or its `content` is not text")
     if message["role"] not in ROLES:
-        raise _UnusableError(f"a message of the prompt has role `{message['role']}`; known are {', '.join(ROLES)}")
+        raise UnusableError(f"a message of the prompt has role `{message['role']}`; known are {', '.join(ROLES)}")
     return ChatMessage(role=message["role"], content=message["content"])
 
 
@@ -110,44 +112,18 @@ def _verifier(raw: Mapping[str, Any], verifier: str) -> str:
     if not name:
         source = raw.get("data_source")
         if isinstance(raw.get("reward_model"), Mapping) and source and not _is_math(str(source)):
-            raise _UnusableError(
+            raise UnusableError(
                 f"data_source `{source}` is unknown, so nothing says how to judge the answer: name a verifier in "
                 f"column `verifier` or in [filter] verifier; known are {', '.join(VERIFIERS)}"
             )
-        return DEFAULT_VERIFIER
+        return "exact" if str(source).startswith(GYM_SOURCE) else DEFAULT_VERIFIER
     if name not in VERIFIERS:
-        raise _UnusableError(f"verifier `{name}` is unknown; known are {', '.join(VERIFIERS)}")
+        raise UnusableError(f"verifier `{name}` is unknown; known are {', '.join(VERIFIERS)}")
     return name
 
 
 def _is_math(source: str) -> bool:
     return source in MATH_SOURCES or source.startswith("aime")
-
-
-def _gold(raw: Mapping[str, Any]) -> str:
-    """The answer of a row as text; empty if there is none."""
-    reward_model = raw.get("reward_model")
-    if isinstance(reward_model, Mapping):
-        return _text(reward_model.get("ground_truth"), "answer")
-    gold = _text(_first(raw, "answer", "gold"), "answer")
-    if raw.get("prompt") is None and "####" in gold:
-        return gold.rpartition("####")[2].strip()
-    return gold
-
-
-def _text(value: Any, what: str) -> str:
-    """Text, or a number as text."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
-        raise _UnusableError(f"the {what} is {_shown(value)}: give text or a number")
-    return str(value)
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, bool | float | Decimal) else f"of type {type(value).__name__}"
 
 
 def _tests(value: Any) -> str:
@@ -156,27 +132,14 @@ def _tests(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _nested(raw: Mapping[str, Any], path: str) -> Any:
-    """The value at `a.b`; None if something on the way is absent."""
-    value: Any = raw
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def _first(raw: Mapping[str, Any], *columns: str) -> Any:
-    """The value of the first of these columns that has one: a Parquet file of mixed rows has all columns, many null."""
-    return next((raw[column] for column in columns if raw.get(column) is not None), None)
-
-
 def _check_fits(chat: tuple[ChatMessage, ...], task: Task) -> None:
     """Refuse what a rollout could not decode: text that is no Unicode, or more of it than a message holds."""
     try:
         _decoder.decode(_encoder.encode((chat, task)))
     except UnicodeEncodeError:
-        raise _UnusableError("its text is not valid Unicode (half a surrogate pair)") from None
+        raise UnusableError("its text is not valid Unicode (half a surrogate pair)") from None
     except msgspec.ValidationError as error:
-        raise _UnusableError(f"it does not fit a message: {error}") from None
+        raise UnusableError(f"it does not fit a message: {error}") from None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -3,6 +3,8 @@
 model folder -> Policy -> [LoRA] -> [FSDP2 over the ranks] -> Learner (which continues from its newest checkpoint)
 """
 
+from typing import Any
+
 import torch
 
 from common.config import RunConfig
@@ -17,8 +19,6 @@ from services.learner.sharding import shard
 
 def start(*, run: RunConfig, config: LearnerConfig, history: History | None, world: World) -> Learner:
     """Load everything; raises `UserError` for a model or an option that cannot be used."""
-    from transformers import AutoTokenizer
-
     torch.set_num_threads(config.threads)
     torch.manual_seed(run.seed)
     policy = _policy(run, config, world)
@@ -26,11 +26,21 @@ def start(*, run: RunConfig, config: LearnerConfig, history: History | None, wor
         run=run,
         config=config,
         policy=policy,
-        tokenizer=AutoTokenizer.from_pretrained(run.model),
+        tokenizer=_tokenizer(run),
         history=history,
         world=world,
         reference=_policy(run, config, world, reference=True) if config.kl_coef else None,
     )
+
+
+def _tokenizer(run: RunConfig) -> Any:
+    """The model's tokenizer, with the chat template of the run."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(run.model)
+    if run.chat_template:
+        tokenizer.chat_template = run.template_text
+    return tokenizer
 
 
 def _policy(run: RunConfig, config: LearnerConfig, world: World, *, reference: bool = False) -> Policy:

@@ -25,7 +25,7 @@ async def run(process: Process[RolloutConfig]) -> None:
     from services.rollout.template import Template
     from services.rollout.vllm_engine import VllmEngine
 
-    template = Template.of_model(process.run.model)
+    template = Template.of_model(process.run.model, template=process.run.template_text)
     engine = await VllmEngine.start(process.run, process.config, stop_token_ids=template.stop_token_ids)
     try:
         async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:

@@ -16,14 +16,16 @@ class Template:
         self.stop_token_ids = list(stop_token_ids)
 
     @classmethod
-    def of_model(cls, model: str) -> "Template":
-        """Load the tokenizer of a Hugging Face folder or hub name."""
+    def of_model(cls, model: str, *, template: str = "") -> "Template":
+        """Load the tokenizer of a Hugging Face folder or hub name; `template` replaces its chat template."""
         from transformers import AutoTokenizer, GenerationConfig
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(model)
         except (OSError, ValueError) as error:
             raise UserError(f"[run] model `{model}`: its tokenizer cannot be loaded ({error})") from error
+        if template:
+            tokenizer.chat_template = template
         try:
             generation_eos = GenerationConfig.from_pretrained(model).eos_token_id
         except OSError:

@@ -41,4 +41,4 @@ def test_a_row_without_an_answer_is_named_before_anything_starts(tmp_path: Path)
     path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": "1+1?", "answer": "2"}\n{"prompt": "2+2?", "answer": ""}\n')
     with pytest.raises(UserError, match=r"rows\.jsonl.*row 2"):
-        check_data(FilterConfig(data=str(path)))
+        check_data(FilterConfig(data=str(path)), run("none"))

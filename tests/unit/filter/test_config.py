@@ -10,7 +10,7 @@ from services.filter.config import FilterConfig
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        ("data", "", "`data` must name a JSONL or Parquet file"),
+        ("data", "", "`data` must name a data set"),
         ("verifier", "mth", "`verifier` must be one of math, exact, or empty"),
         ("min_survivors", 1, "`min_survivors` must be at least 2"),
         ("low_keep_rate", 7.0, "`low_keep_rate` must be a share"),

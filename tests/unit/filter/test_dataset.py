@@ -9,12 +9,16 @@ import pytest
 from prometheus_client import REGISTRY
 
 from common.errors import UserError
-from services.filter import check
 from services.filter.config import FilterConfig
 from services.filter.dataset import load, training_rows
+from services.filter.duplicates import Found
 from tests.unit.filter.test_schema import GSM8K, OWN, VERL
 
 EMPTY = {"prompt": "x", "answer": ""}
+
+
+def found(path: Path) -> Found:
+    return load([str(path)])[0].found
 
 
 def write(path: Path, rows: Sequence[Any]) -> Path:
@@ -24,9 +28,9 @@ def write(path: Path, rows: Sequence[Any]) -> Path:
 
 def test_verl_rows_read_the_same_from_parquet_and_from_jsonl(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([VERL]), tmp_path / "rows.parquet")
-    from_parquet = load(tmp_path / "rows.parquet").rows
+    from_parquet = found(tmp_path / "rows.parquet").rows
     assert len(from_parquet) == 1
-    assert from_parquet == load(write(tmp_path / "rows.jsonl", [VERL])).rows
+    assert from_parquet == found(write(tmp_path / "rows.jsonl", [VERL])).rows
 
 
 def test_raw_gsm8k_is_trained_on_without_conversion(tmp_path: Path) -> None:
@@ -37,16 +41,14 @@ def test_raw_gsm8k_is_trained_on_without_conversion(tmp_path: Path) -> None:
 def test_duplicates_count_once_and_conflicts_not_at_all(tmp_path: Path) -> None:
     # num-d11: P1 three times, P2 with two answers, P3 once
     rows = [("P1", "34"), ("P2", "5"), ("P1", "34"), ("P3", "7"), ("P2", "6"), ("P1", "34")]
-    data = load(write(tmp_path / "r.jsonl", [{"prompt": p, "gold": g} for p, g in rows]))
-    assert [row.chat[0].content for row in data.rows] == ["P1", "P3"]
-    assert data.duplicates == [3, 6]
-    assert data.conflicts == [2, 5]
-    assert data.num_rows == 6
+    (data,) = load([str(write(tmp_path / "r.jsonl", [{"prompt": p, "gold": g} for p, g in rows]))])
+    assert [row.chat[0].content for row in data.found.rows] == ["P1", "P3"]
+    assert (data.found.duplicates, data.found.conflicts, data.num_rows) == ([3, 6], [2, 5], 6)
 
 
 def test_a_third_answer_after_two_that_agree_is_a_conflict(tmp_path: Path) -> None:
     rows = [{"prompt": "P", "gold": gold} for gold in ("1", "1", "2", "1")]
-    data = load(write(tmp_path / "r.jsonl", rows))
+    data = found(write(tmp_path / "r.jsonl", rows))
     assert (data.rows, data.duplicates, data.conflicts) == ([], [], [1, 2, 3, 4])
 
 
@@ -96,6 +98,34 @@ def test_a_prompt_of_the_evaluation_file_is_not_trained(tmp_path: Path) -> None:
     assert len(held_out) == 2
 
 
+def test_a_prompt_that_is_evaluated_is_not_trained_with_other_spaces_either(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.jsonl", [{"prompt": "P  3\n", "answer": 3}, {"prompt": "P4", "answer": 4}])
+    held = write(tmp_path / "held.jsonl", [{"prompt": "P 3", "answer": 3}])
+    rows, _ = training_rows(FilterConfig(data=str(train), eval_data=str(held)))
+    assert [row.chat[0].content for row in rows] == ["P4"]
+
+
+def test_of_several_sets_each_prompt_counts_once_and_the_set_can_be_the_category(tmp_path: Path) -> None:
+    a = write(tmp_path / "easy.jsonl", [{"prompt": f"P{n}", "answer": n} for n in range(4)])
+    b = write(tmp_path / "hard.jsonl", [{"prompt": f"P{n}", "answer": max(n, 3)} for n in range(2, 6)])
+    sets = load([str(a), str(b)])
+    # P2 has another answer in b, P3 the same one
+    assert [one.found.conflicts for one in sets] == [[3], [1]]
+    assert [one.found.duplicates for one in sets] == [[], [2]]
+    rows, _ = training_rows(FilterConfig(data=(str(a), str(b)), category="set"))
+    assert [(row.chat[0].content, row.category) for row in rows] == [
+        ("P0", "easy"), ("P1", "easy"), ("P3", "easy"), ("P4", "hard"), ("P5", "hard"),
+    ]  # fmt: skip
+
+
+def test_any_field_can_be_the_category_inside_an_object_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [OWN | {"extra_info": {"level": 5}}, {"prompt": "other", "answer": 1}])
+    rows, _ = training_rows(FilterConfig(data=str(path), category="extra_info.level"))
+    assert [row.category for row in rows] == ["5", "other"]
+    rows, _ = training_rows(FilterConfig(data=str(path)))
+    assert [row.category for row in rows] == ["own", "other"]
+
+
 def test_system_prompt_and_suffix_are_added_to_both_kinds_of_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [OWN, OWN | {"prompt": "How few?"}])
     for rows in training_rows(FilterConfig(data=str(path), eval_rows=1, system="Be brief.", suffix=" Box it.")):
@@ -110,57 +140,3 @@ def test_a_system_prompt_of_the_row_stays_and_the_suffix_goes_to_the_last_user_m
     path = write(tmp_path / "rows.jsonl", [row])
     ((dressed,), _) = training_rows(FilterConfig(data=str(path), system="Be brief.", suffix="!"))
     assert [m.content for m in dressed.chat] == ["Own.", "A", "B", "C!"]
-
-
-def checked(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
-    status = check.main([str(path), *options])
-    return status, capsys.readouterr().out
-
-
-def test_check_prints_each_bad_row_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        OWN,
-        OWN,
-        {"prompt": None, "answer": "1"},
-        EMPTY,
-        {"prompt": "c", "answer": 1},
-        {"prompt": "c", "answer": 2},
-    ]
-    status, printed = checked(write(tmp_path / "rows.jsonl", rows), capsys)
-    assert status == 1
-    counts = dict(line.split()[:2] for line in printed.splitlines()[1:6])
-    assert counts == {"rows": "6", "unique": "1", "duplicates": "1", "conflicts": "2", "refused": "2"}
-    assert printed.splitlines()[6:] == [
-        "row 3: the prompt is missing or null",
-        "row 4: the answer is missing or empty: give `answer`, `gold` or `tests`",
-        "row 5: the same prompt has another answer in another row",
-        "row 6: the same prompt has another answer in another row",
-    ]
-
-
-def test_check_passes_a_good_file_and_one_that_only_repeats_itself(tmp_path: Path) -> None:
-    assert check.main([str(write(tmp_path / "rows.jsonl", [OWN]))]) == 0
-    assert check.main([str(write(tmp_path / "rows.jsonl", [OWN] * 3))]) == 0
-
-
-def test_check_of_no_file_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check.main([str(tmp_path / "absent.jsonl")]) == 2
-    assert "absent.jsonl does not exist" in capsys.readouterr().err
-
-
-def test_check_fails_a_file_without_rows(tmp_path: Path) -> None:
-    assert check.main([str(write(tmp_path / "rows.jsonl", []))]) == 1
-
-
-def test_check_shows_the_first_bad_rows_or_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "rows.jsonl", [EMPTY] * 25)
-    assert "... and 5 more" in checked(path, capsys)[1]
-    assert "row 25: " in checked(path, capsys, "--all")[1]
-
-
-def test_check_can_be_told_the_verifier_as_the_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "rows.jsonl", [VERL | {"data_source": "acme/riddles"}])
-    status, printed = checked(path, capsys)
-    assert status == 1
-    assert "row 1: data_source `acme/riddles` is unknown" in printed
-    assert checked(path, capsys, "--verifier", "exact")[0] == 0

@@ -1,8 +1,12 @@
-"""Attention over samples packed one behind the other: causal within a sample, blind to all others.
+"""Attention over packed samples: causal within a sample, blind to all others; a shared prompt stands once.
 
-    tokens      a a a a | b b | c c c        lengths = [4, 2, 3], no padding between
+    packed      P P | a a a | b b              two samples of one prompt, no padding
+    expanded    P P a a a | P P b b            what attention sees: lengths = [5, 4]
     a CPU       one causal SDPA per sample: no mask, no score of a masked pair is computed
     a GPU       one variable-length FlashAttention call (torch.nn.attention.varlen), cumulative lengths on the device
+
+Queries, keys and values are expanded before the attention and its outputs collapsed after it, so that a prompt goes
+through every other part of the model once for all its samples. Exact: a causal model computes the same for it each time.
 
 Registered with transformers under the name `packed`, so it serves every model whose attention is pluggable. Scores that
 are bent inside the attention (soft-capping, sinks) are not covered and refused.
@@ -10,7 +14,9 @@ are bent inside the attention (soft-capping, sinks) are not covered and refused.
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,18 +28,26 @@ NOT_COVERED = ("softcap", "s_aux", "position_bias")
 
 
 class Segments(NamedTuple):
-    """Where the samples of a packed sequence begin and end."""
+    """Where the samples begin and end. S samples, L packed tokens, E expanded tokens."""
 
     lengths: list[int]
     bounds_S1: Tensor
     """Cumulative lengths, from 0: int32, S + 1 values."""
     longest: int
+    expand_E: Tensor | None = None
+    """Packed place of each expanded token; None where nothing is shared and both are the same."""
+    collapse_L: Tensor | None = None
+    """An expanded place of each packed token."""
 
 
-def segments(lengths: list[int], device: torch.device) -> Segments:
-    """The segments of samples with these lengths, in tokens."""
+def segments(lengths: list[int], device: torch.device, expand: NDArray[np.int64] | None = None) -> Segments:
+    """The segments of samples with these (expanded) lengths; `expand` as in `Segments`."""
     bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    return Segments(lengths, bounds.to(device), max(lengths))
+    if expand is None:
+        return Segments(lengths, bounds.to(device), max(lengths))
+    _, collapse = np.unique(expand, return_index=True)
+    shared = (torch.from_numpy(index).to(device) for index in (expand, collapse))
+    return Segments(lengths, bounds.to(device), max(lengths), *shared)
 
 
 def register() -> None:
@@ -65,10 +79,14 @@ def packed_attention(
             raise UserError(f"[run] model: its attention uses `{name}`, which the learner does not cover")
     assert segments is not None, "packed attention needs the lengths of the samples"
     assert attention_mask is None
+    qkv = query_BHLD, key_BKLD, value_BKLD
+    if segments.expand_E is not None:
+        qkv = tuple(t.index_select(2, segments.expand_E) for t in qkv)  # type: ignore[assignment]
     attend = _varlen if query_BHLD.is_cuda else _one_by_one
     window = None if sliding_window is None or sliding_window >= segments.longest else sliding_window
     gqa = key_BKLD.shape[1] != query_BHLD.shape[1]
-    return attend((query_BHLD, key_BKLD, value_BKLD), segments, window, scale=scaling, enable_gqa=gqa), None
+    output_BEHD = attend(qkv, segments, window, scale=scaling, enable_gqa=gqa)
+    return output_BEHD if segments.collapse_L is None else output_BEHD.index_select(1, segments.collapse_L), None
 
 
 def _one_by_one(qkv: tuple[Tensor, Tensor, Tensor], segments: Segments, window: int | None, **options: Any) -> Tensor:

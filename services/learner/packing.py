@@ -2,16 +2,19 @@
 
     samples of one optimizer step --plan--> rank -> micro-batches --pack--> one packed sequence each
 
-Micro-batches are filled to equal numbers of tokens, longest sample first into the emptiest (the LPT rule), and dealt to
-the ranks in order of size, so that ranks which wait for each other at every layer carry the same load. Every rank gets
-the same number; one that has no sample left runs a blank.
+    [prompt 1][response][response] ... [prompt 2][response] ...         a prompt stands once for all its samples
+
+Samples of one prompt stay together as far as the budget lets them. Micro-batches are filled to equal numbers of tokens,
+the largest bundle first into the emptiest (the LPT rule), and dealt to the ranks in order of size, so that ranks which
+wait for each other at every layer carry the same load. Every rank gets the same number; one that has no sample left
+runs a blank.
 
 S = samples of the micro-batch, L = their tokens, N = their response tokens. The loss picks response positions by index,
 never by token id (a padding id may equal the stop token).
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,16 +66,26 @@ def plan(
     samples: Sequence[TrainSample], places: Sequence[int], *, budget: int, ranks: int = 1
 ) -> list[list[list[int]]]:
     """For every rank the micro-batches it runs, as places of samples; a sample longer than the budget stands alone."""
-    lengths = {place: samples[place].length for place in places}
-    count = max(1, -(-sum(lengths.values()) // budget))
+    total = num_tokens(samples, places)
+    bundles = _bundles(samples, places, most=min(budget // 2, -(-total // (4 * ranks))))
+    count = max(1, -(-total // budget))
     while True:
         count = -(-count // ranks) * ranks
-        parts = _balanced(lengths, count)
-        if count >= len(lengths) or all(len(p) < 2 or sum(lengths[i] for i in p) <= budget for p in parts):
+        parts = _balanced(samples, bundles, count)
+        if all(len(part) < 2 or num_tokens(samples, part) <= budget for part in parts):
             break
-        count += 1
-    parts.sort(key=lambda part: -sum(lengths[place] for place in part))
+        if count >= len(bundles):  # bundles of one sample each always fit, or stand alone
+            bundles = [[place] for place in places]
+        count += max(1, count // 20)
+    parts.sort(key=lambda part: -num_tokens(samples, part))
     return [parts[rank::ranks] for rank in range(ranks)]
+
+
+def num_tokens(samples: Sequence[TrainSample], places: Iterable[int]) -> int:
+    """Tokens of the packed samples: every response, and every prompt once."""
+    places = list(places)
+    prompts = {samples[place].prompt_P.tobytes(): len(samples[place].prompt_P) for place in places}
+    return sum(prompts.values()) + sum(len(samples[place].response_T) for place in places)
 
 
 def pack(
@@ -85,20 +98,17 @@ def pack(
     chosen = [samples[place] for place in places] or [BLANK]
     shares = [1.0 if weights is None else weights[place] for place in places] or [0.0]
     lengths = [len(sample.response_T) for sample in chosen]
-    starts = np.cumsum([0, *(sample.length for sample in chosen)])
-    sources = [
-        np.arange(start + len(s.prompt_P) - 1, start + s.length - 1) for start, s in zip(starts, chosen, strict=False)
-    ]
+    layout = _lay_out(chosen)
     mask_N = np.concatenate([s.mask_T for s in chosen])
 
     def to(array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(device)
 
     return MicroBatch(
-        input_ids_L=to(np.concatenate([part for s in chosen for part in (s.prompt_P, s.response_T)]).astype(np.int64)),
-        position_L=to(np.concatenate([np.arange(s.length) for s in chosen])),
-        segments=segments([s.length for s in chosen], device),
-        source_N=to(np.concatenate(sources)),
+        input_ids_L=to(layout.ids_L),
+        position_L=to(layout.position_L),
+        segments=segments([s.length for s in chosen], device, layout.expand_E if layout.shares else None),
+        source_N=to(layout.source_N),
         target_N=to(np.concatenate([s.response_T for s in chosen]).astype(np.int64)),
         sample_N=to(np.repeat(np.arange(len(chosen)), lengths)),
         mu_logp_N=to(np.concatenate([s.mu_logp_T for s in chosen]).astype(np.float32)),
@@ -111,12 +121,64 @@ def pack(
     )
 
 
-def _balanced(lengths: dict[int, int], count: int) -> list[list[int]]:
-    """`count` parts, some perhaps empty: each sample, longest first, to the part with the fewest tokens."""
-    heap = [(0, part) for part in range(count)]
+class _Layout(NamedTuple):
+    """Where everything stands in the packed sequence."""
+
+    ids_L: NDArray[np.int64]
+    position_L: NDArray[np.int64]
+    expand_E: NDArray[np.int64]
+    source_N: NDArray[np.int64]
+    shares: bool
+
+
+def _lay_out(chosen: Sequence[TrainSample]) -> _Layout:
+    """Each prompt at its first sample, each response behind what stands already."""
+    starts: dict[bytes, int] = {}
+    ids, positions, expand, sources = [], [], [], []
+    end = 0
+    for sample in chosen:
+        num_prompt, key = len(sample.prompt_P), sample.prompt_P.tobytes()
+        if key not in starts:
+            starts[key] = end
+            ids.append(sample.prompt_P)
+            positions.append(np.arange(num_prompt))
+            end += num_prompt
+        prompt = np.arange(starts[key], starts[key] + num_prompt)
+        response = np.arange(end, end + len(sample.response_T))
+        ids.append(sample.response_T)
+        positions.append(np.arange(num_prompt, sample.length))
+        expand += [prompt, response]
+        sources.append(np.concatenate([prompt[-1:], response[:-1]]))
+        end += len(response)
+    flat = (np.concatenate(parts).astype(np.int64) for parts in (ids, positions, expand, sources))
+    return _Layout(*flat, shares=len(starts) < len(chosen))
+
+
+def _bundles(samples: Sequence[TrainSample], places: Sequence[int], *, most: int) -> list[list[int]]:
+    """Samples of one prompt together, in bundles of at most `most` tokens or of one sample."""
+    bundles: list[list[int]] = []
+    open_bundles: dict[bytes, list[int]] = {}
+    for place in places:
+        key = samples[place].prompt_P.tobytes()
+        bundle = open_bundles.get(key)
+        if bundle is None or num_tokens(samples, [*bundle, place]) > most:
+            bundle = open_bundles[key] = []
+            bundles.append(bundle)
+        bundle.append(place)
+    return bundles
+
+
+def _balanced(samples: Sequence[TrainSample], bundles: Sequence[list[int]], count: int) -> list[list[int]]:
+    """`count` parts, some perhaps empty: each bundle, largest first, to the part with the fewest tokens."""
     parts: list[list[int]] = [[] for _ in range(count)]
-    for place in sorted(lengths, key=lambda place: (-lengths[place], place)):
-        tokens, part = heapq.heappop(heap)
-        parts[part].append(place)
-        heapq.heappush(heap, (tokens + lengths[place], part))
+    prompts: list[set[bytes]] = [set() for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    sized = sorted((-num_tokens(samples, bundle), bundle) for bundle in bundles)
+    for size, bundle in sized:
+        tokens, number = heapq.heappop(heap)
+        prompt_P = samples[bundle[0]].prompt_P
+        shared = len(prompt_P) if prompt_P.tobytes() in prompts[number] else 0
+        prompts[number].add(prompt_P.tobytes())
+        parts[number] += bundle
+        heapq.heappush(heap, (tokens - size - shared, number))
     return parts

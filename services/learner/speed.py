@@ -3,7 +3,8 @@
     FLOPs of a step = 6 (body parameters x tokens + head parameters x response tokens) + 6 L_layers D sum_i length_i^2
 
 forward and backward of the model itself (2 + 4 operations per parameter and token); what is computed twice to save
-memory does not count. The peak is measured, not looked up: a square matrix product in the dtype that the layers use.
+memory does not count, nor is a prompt
+counted again for every sample. The peak is measured, not looked up: a square matrix product in the dtype that the layers use.
 Source of the counting: PaLM (arXiv 2204.02311), appendix B, with causal attention at half the cost.
 """
 
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 import torch
 
 from services.learner.model import Policy
+from services.learner.packing import num_tokens
 from services.learner.samples import TrainSample
 
 SIZES = {"cpu": 1024, "cuda": 8192}
@@ -67,7 +69,7 @@ class FlopCount:
 
     def step(self, samples: Sequence[TrainSample]) -> float:
         """FLOPs of one pass, forward and backward, over the samples."""
-        tokens = sum(sample.length for sample in samples)
+        tokens = num_tokens(samples, range(len(samples)))
         responses = sum(len(sample.response_T) for sample in samples)
         squares = sum(sample.length**2 for sample in samples)
         return 6.0 * (self._body * tokens + self._head * responses + self._attention * squares)

@@ -17,6 +17,28 @@ from services.learner.step import StepResult, Trainer
 VOCABULARY = 64
 
 
+def _all_in_double(model: torch.nn.Module) -> None:
+    """transformers makes rotary angles and norms in float32 whatever the model is in: no reference to 1e-10 that way."""
+    model.model.rotary_emb = DoubleRotary(model.model.rotary_emb.inv_freq)
+    for name, module in list(model.named_modules()):
+        if type(module).__name__ == "Qwen2RMSNorm":
+            norm = torch.nn.RMSNorm(module.weight.shape, eps=module.variance_epsilon, dtype=torch.float64)
+            norm.weight = module.weight
+            model.set_submodule(name, norm)
+
+
+class DoubleRotary(torch.nn.Module):
+    """Rotary angles in float64."""
+
+    def __init__(self, inv_freq: torch.Tensor) -> None:
+        super().__init__()
+        self.inv_freq = inv_freq.double()
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angle = (position_ids[..., None].double() * self.inv_freq).repeat(1, 1, 2)
+        return angle.cos(), angle.sin()
+
+
 def tiny_policy(
     *, dtype: torch.dtype = torch.float32, temperature: float = 1.0, chunk: int = 7, seed: int = 0
 ) -> Policy:
@@ -29,6 +51,8 @@ def tiny_policy(
         num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=True,
     )  # fmt: skip
     model = Qwen2ForCausalLM(config).to(dtype).eval()
+    if dtype == torch.float64:
+        _all_in_double(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3.0)  # far enough from uniform that errors show
@@ -53,6 +77,12 @@ def make_samples(lengths: Sequence[int], *, seed: int = 0, group_size: int = 4, 
             )
         )
     return samples
+
+
+def with_shared_prompts(samples: Sequence[TrainSample]) -> list[TrainSample]:
+    """The same, but all samples of a group answer the prompt of its first."""
+    first = {sample.group: sample.prompt_P for sample in reversed(samples)}
+    return [dataclasses.replace(sample, prompt_P=first[sample.group]) for sample in samples]
 
 
 def current_logps(policy: Policy, samples: Sequence[TrainSample]) -> list[np.ndarray]:

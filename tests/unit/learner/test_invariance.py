@@ -10,15 +10,19 @@ from services.learner import step as step_module
 from services.learner.normaliser import token_weights
 from services.learner.objectives import OBJECTIVES
 from services.learner.samples import TrainSample
-from tests.unit.learner.models import current_logps, make_samples, run_step, tiny_policy
+from tests.unit.learner.models import current_logps, make_samples, run_step, tiny_policy, with_shared_prompts
 
 LENGTHS = [1, 17, 3, 29, 8, 8, 2, 23, 5, 11, 30, 1, 14, 6, 9, 20]
 """Sixteen unlike lengths: four groups of four."""
 
 
 def off_policy(dtype: torch.dtype) -> list[TrainSample]:
-    """Samples whose engine was near the policy, so that clips and weights act on some tokens and not on others."""
+    """Samples whose engine was near the policy, so that clips and weights act on some tokens and not on others.
+
+    Two of the four groups share their prompt.
+    """
     samples = make_samples(LENGTHS)
+    samples = [*with_shared_prompts(samples)[:8], *samples[8:]]
     rng = np.random.default_rng(1)
     return [
         dataclasses.replace(

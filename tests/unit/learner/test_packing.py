@@ -7,36 +7,56 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.learner.packing import MicroBatch, pack, plan
+from services.learner.packing import MicroBatch, num_tokens, pack, plan
 from services.learner.samples import TrainSample
-from tests.unit.learner.models import make_samples, tiny_policy
+from tests.unit.learner.models import make_samples, tiny_policy, with_shared_prompts
 
 CPU = torch.device("cpu")
 
 
-def tokens(samples: Sequence[TrainSample], part: Sequence[int]) -> int:
-    return sum(samples[place].length for place in part)
+@st.composite
+def batches(draw: st.DrawFn) -> list[TrainSample]:
+    """Samples of up to 40 lengths, in groups of some size that share a prompt or do not."""
+    lengths = draw(st.lists(st.integers(1, 60), min_size=1, max_size=40))
+    samples = make_samples(lengths, group_size=draw(st.integers(1, 8)))
+    return with_shared_prompts(samples) if draw(st.booleans()) else samples
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 200), st.integers(1, 5))
+@given(batches(), st.integers(1, 200), st.integers(1, 5))
 def test_every_sample_is_in_one_micro_batch_within_the_budget_and_every_rank_has_as_many(
-    lengths: list[int], budget: int, ranks: int
+    samples: list[TrainSample], budget: int, ranks: int
 ) -> None:
-    samples = make_samples(lengths)
     parts = plan(samples, range(len(samples)), budget=budget, ranks=ranks)
     assert sorted(place for rank in parts for part in rank for place in part) == list(range(len(samples)))
     assert {len(rank) for rank in parts} == {len(parts[0])}
-    assert all(len(part) < 2 or tokens(samples, part) <= budget for rank in parts for part in rank)
+    assert all(len(part) < 2 or num_tokens(samples, part) <= budget for rank in parts for part in rank)
 
 
-@given(st.lists(st.integers(1, 60), min_size=8, max_size=40), st.integers(2, 4))
-def test_ranks_carry_equal_numbers_of_tokens_up_to_one_sample(lengths: list[int], ranks: int) -> None:
-    samples = make_samples(lengths)
+@given(batches(), st.integers(2, 4))
+def test_ranks_carry_equal_numbers_of_tokens_up_to_one_bundle(samples: list[TrainSample], ranks: int) -> None:
     loads = [
-        sum(tokens(samples, part) for part in rank)
+        sum(num_tokens(samples, part) for part in rank)
         for rank in plan(samples, range(len(samples)), budget=10_000, ranks=ranks)
     ]
-    assert max(loads) - min(loads) <= max(sample.length for sample in samples)
+    bundle = -(-num_tokens(samples, range(len(samples))) // (4 * ranks))
+    assert max(loads) - min(loads) <= max(bundle, *(sample.length for sample in samples))
+
+
+def test_a_prompt_goes_through_the_model_once_for_all_its_samples() -> None:
+    samples = with_shared_prompts(make_samples([5, 9, 7, 3], group_size=2))
+    batch = pack(samples, range(4), CPU)
+    prompts = len(samples[0].prompt_P) + len(samples[2].prompt_P)
+    assert len(batch.input_ids_L) == prompts + 5 + 9 + 7 + 3
+    # the first token of every response is predicted by the last token of the one prompt
+    first = batch.source_N[torch.tensor([0, 5])]
+    assert first.tolist() == [len(samples[0].prompt_P) - 1] * 2
+
+
+def test_samples_of_one_prompt_stay_together_where_the_budget_lets_them() -> None:
+    samples = with_shared_prompts(make_samples([20] * 16, group_size=4))
+    (parts,) = plan(samples, range(16), budget=200)
+    for part in parts:
+        assert len({samples[place].group for place in part}) <= 2
 
 
 def test_a_budget_is_filled_without_padding() -> None:
@@ -44,7 +64,7 @@ def test_a_budget_is_filled_without_padding() -> None:
     (parts,) = plan(samples, range(8), budget=130)
     assert len(parts) == 2
     batch = pack(samples, parts[0], CPU)
-    assert len(batch.input_ids_L) == tokens(samples, parts[0])
+    assert len(batch.input_ids_L) == num_tokens(samples, parts[0])
 
 
 def test_a_blank_trains_nothing() -> None:
@@ -59,6 +79,7 @@ def test_targets_are_predicted_by_the_position_before_them() -> None:
     batch = pack(samples, [0, 1], CPU)
     assert batch.target_N.tolist() == [*samples[0].response_T, *samples[1].response_T]
     assert torch.equal(batch.input_ids_L[batch.source_N + 1], batch.target_N)
+    assert batch.segments.expand_E is None
 
 
 def hidden(batch: MicroBatch) -> torch.Tensor:
@@ -66,8 +87,11 @@ def hidden(batch: MicroBatch) -> torch.Tensor:
         return tiny_policy(dtype=torch.float64).scores(batch).logp_N
 
 
-def test_a_sample_cannot_see_the_others_it_is_packed_with() -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_sample_cannot_see_the_others_it_is_packed_with(shared: bool) -> None:
     samples = make_samples([5, 9, 7])
+    if shared:
+        samples = with_shared_prompts(samples)
     alone = hidden(pack(samples, [1], CPU))
     for other in (0, 2):
         changed = dataclasses.replace(samples[other], response_T=(samples[other].response_T + 1).astype(np.int32) % 64)

@@ -78,6 +78,6 @@ def job(folder: Path, name: str, **changes: object) -> dict:
     config = dataclasses.asdict(LearnerConfig(lr=1e-4, warmup_steps=0, micro_batch_tokens=64))
     config |= changes.pop("config", {})  # type: ignore[call-overload]
     return {
-        "config": config, "dtype": "float32", "sgd": False, "first": 0, "steps": 1, "folder": str(folder / "checkpoints"),
-        "lengths": [1, 17, 3, 29, 8, 8, 2, 23, 5, 11, 30, 1], "out": str(folder / f"{name}.json"), **changes,
+        "config": config, "dtype": "float32", "sgd": False, "first": 0, "steps": 1,
+        "folder": str(folder / "checkpoints"), "lengths": [1, 17, 3, 29, 8, 8, 2, 23, 5, 11, 30, 1], "out": str(folder / f"{name}.json"), **changes,
     }  # fmt: skip

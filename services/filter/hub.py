@@ -36,8 +36,8 @@ def _load(name: str, options: Mapping[str, str]) -> Any:
         else:
             loaded = datasets.load_dataset(name, options.get("config"), revision=options.get("revision"))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"data set {name} cannot be loaded: {first_line}") from error
+        cause = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"data set {name} cannot be loaded: {cause}") from error
     return _split(loaded, name, options.get("split"))
 
 

@@ -161,7 +161,7 @@ async def pipeline(
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), data)
     else:
         data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    filter_keys = {key: keys.pop(key) for key in ("max_dropped_in_a_row", "on_bad_row") if key in keys}
+    filter_keys = {key: keys.pop(key) for key in ("max_dropped_in_a_row", "on_bad_row", "sampling") if key in keys}
     run = {"steps": 6, "groups_per_batch": 4, "max_staleness": 0} | keys
     subject = Pipeline(folder, data=str(data), run=run, filter_keys=filter_keys)
     try:
@@ -192,6 +192,17 @@ async def test_a_filter_killed_three_times_trains_what_one_left_alone_does(tmp_p
     assert subject.batches == twin.batches
     assert report["filtered"].keys() == {"all_wrong"}
     assert {"1", "40"} <= subject.golds
+
+
+async def test_an_adaptive_filter_killed_three_times_has_every_draw_and_every_step_on_record(tmp_path: Path) -> None:
+    rows = [{"prompt": f"P{n}", "answer": n, "data_source": "abc"[n % 3]} for n in range(90)]
+    async with pipeline(tmp_path, rows, steps=30, sampling="signal", max_staleness=1) as subject:
+        state = await subject.finish(kills=3)
+        assert_sound(subject, state)
+    record = [json.loads(line) for line in (subject.run.path / "sampling.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in record] == list(range(30))
+    assert sum(c["draws"] for row in record for c in row["categories"].values()) == state.issued
+    assert [path.name for path in (subject.run.path / "sampling").iterdir()] == [state.sampler.file]
 
 
 async def test_rows_of_verl_train_from_parquet_without_conversion(tmp_path: Path) -> None:

@@ -113,3 +113,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[RunConfig | None, FilterCo
     return RunConfig(
         name="check", model=arguments.model, max_prompt_tokens=arguments.max_prompt_tokens, max_response_tokens=1
     ), settings  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

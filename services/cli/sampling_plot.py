@@ -98,10 +98,10 @@ def _windows(values: Sequence[float]) -> list[float]:
 
 
 def _probability(axis: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
-    steps = [row["step"] for row in rows]
+    edges = [*(row["step"] for row in rows), rows[-1]["step"] + 1]
     for name, colour in zip(names, COLOURS, strict=False):
         values = [row["categories"][name]["probability"] for row in rows]
-        axis.step(steps, values, where="post", color=colour, linewidth=1.8, label=name)
+        axis.stairs(values, edges, baseline=None, color=colour, linewidth=1.8, label=name)
     least = rows[0]["least_share"]
     axis.axhline(least, color=GREY, linewidth=1, linestyle="--", label=f"least share {least:.2g}")
     axis.set_yscale("log")
@@ -119,7 +119,7 @@ def _draws(axis: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
         parts, labels, colours = parts[:-1], labels[:-1], colours[:-1]
     axis.stackplot([row["step"] for row in rows], parts, colors=colours, alpha=0.85, linewidth=0)
     axis.set(title=f"Share of the prompts drawn (mean of {WINDOW} steps)", xlabel="step", ylim=(0, 1))
-    axis.set_xlim(rows[0]["step"], rows[-1]["step"] + 1)
+    axis.set_xlim(rows[0]["step"], rows[-1]["step"])
 
 
 def _rate(axis: Any, rows: Sequence[Row], names: Sequence[str], of: tuple[str, str], title: str) -> None:

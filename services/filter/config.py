@@ -32,6 +32,8 @@ class FilterConfig:
     user message, `truncate_right` the end."""
     min_survivors: int = 2
     """Samples with a verdict that a group needs to be trained."""
+    dynamic_sampling: bool = True
+    """Whether a group whose answers are all alike is dropped and replaced; off, for comparisons: it is trained too."""
     pass_band: tuple[float, float] = (0.0, 1.0)
     """Least and greatest pass rate of a group that is trained; a group whose answers are all alike never is."""
     sampling: Literal["uniform", "signal", "gradient_variance", "high_gradient_variance", "weights"] = "uniform"

@@ -33,12 +33,22 @@ REMEDIES = {
 
 
 def drop_reason(
-    verdicts: Sequence[Verdict], *, min_survivors: int, pass_band: tuple[float, float] = (0.0, 1.0), cut: bool = False
+    verdicts: Sequence[Verdict],
+    *,
+    min_survivors: int,
+    dynamic: bool = True,
+    pass_band: tuple[float, float] = (0.0, 1.0),
+    cut: bool = False,
 ) -> str | None:
-    """Why a group teaches nothing, or None if it is kept; `cut`: every answer ended for lack of room."""
+    """Why a group is not trained, or None if it is kept.
+
+    `cut`: every answer ended for lack of room. Not `dynamic`: all is kept that has survivors, as without DAPO 3.2.
+    """
     accuracies = np.asarray([v.score for v in verdicts if v.verdict != "error"], dtype=np.float64)
     if accuracies.size < min_survivors:
         return "too_few_survivors"
+    if not dynamic:
+        return None
     if accuracies.max() - accuracies.min() <= TOLERANCE:
         return _alike(float(accuracies.max()), cut=cut)
     return _outside(accuracies, pass_band)

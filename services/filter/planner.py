@@ -147,6 +147,7 @@ class Planner:
         return drop_reason(
             scored.verdicts,
             min_survivors=self._config.min_survivors,
+            dynamic=self._config.dynamic_sampling,
             pass_band=self._config.pass_band,
             cut=all(sample.finish == "length" for sample in scored.group.samples),
         )

@@ -53,6 +53,11 @@ def test_answers_that_all_lacked_room_are_told_from_wrong_ones(accuracies: list[
     assert drop_reason(verdicts(accuracies), min_survivors=2, cut=True) == reason  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("accuracies", "reason"), [([1, 1], None), ([0, 0], None), ([1, None], "too_few_survivors")])
+def test_without_dynamic_sampling_only_the_survivors_count(accuracies: list[float | None], reason: str | None) -> None:
+    assert drop_reason(verdicts(accuracies), min_survivors=2, dynamic=False, pass_band=(0.4, 0.6)) == reason
+
+
 def test_a_failed_verifier_is_no_wrong_answer() -> None:
     # the score of an error is 0; taken for an accuracy it would keep this group
     assert drop_reason(verdicts([1, 1, None]), min_survivors=2) == "all_correct"

@@ -128,10 +128,29 @@ def test_an_age_counted_at_completion_breaks_wait_even_if_nobody_checks_the_batc
     assert max(age for world in worlds for age in world.ages) > 1
 
 
+class NeverFreed(Ledger):
+    """A dropped group keeps its place."""
+
+    @property
+    def room(self) -> int:
+        return max(0, super().room - self.state.num_dropped)
+
+
 def test_a_place_that_is_not_freed_by_a_drop_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = Ledger.room.fget
-    assert room is not None
-    monkeypatch.setattr(Ledger, "room", property(lambda self: max(0, room(self) - self.state.num_dropped)))
+    monkeypatch.setattr(planner, "Ledger", NeverFreed)
+    assert violations(20) > 0
+
+
+class FreedTwice(Ledger):
+    """A dropped group makes room for two."""
+
+    @property
+    def room(self) -> int:
+        return super().room + self.state.num_dropped
+
+
+def test_a_place_that_is_freed_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "Ledger", FreedTwice)
     assert violations(20) > 0
 
 

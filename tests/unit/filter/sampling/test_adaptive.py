@@ -109,6 +109,20 @@ def test_a_sampler_killed_anywhere_draws_what_one_left_alone_does(deaths: list[i
     assert killed.record == left_alone.record
 
 
+class Forgetful(Play):
+    """The register lacks what is out: a dead filter's prompts may be drawn again at once."""
+
+    def commit(self) -> None:
+        super().commit()
+        self.register = msgspec.msgpack.encode(msgspec.structs.replace(self.state, drawn={}, overlay={}))
+
+
+def test_a_register_that_lacks_something_is_caught() -> None:
+    options = {"steps": 25, "rates": [n / 29 for n in range(30)], "categories": ["a", "b"] * 15}
+    left_alone, killed = play(Play(**options), 25), play(Forgetful(**options), 25, deaths=[12])  # type: ignore[arg-type]
+    assert killed.rows != left_alone.rows
+
+
 def test_what_was_not_committed_never_was() -> None:
     subject, twin = (Play(RATES, THIRDS) for _ in range(2))
     for either in (subject, twin):

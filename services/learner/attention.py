@@ -6,7 +6,7 @@
     a GPU       one variable-length FlashAttention call (torch.nn.attention.varlen), cumulative lengths on the device
 
 Queries, keys and values are expanded before the attention and its outputs collapsed after it, so that a prompt goes
-through every other part of the model once for all its samples. Exact: a causal model computes the same for it each time.
+through every other part of the model once for all its samples. Exact: a causal model computes the same each time.
 
 Registered with transformers under the name `packed`, so it serves every model whose attention is pluggable. Scores that
 are bent inside the attention (soft-capping, sinks) are not covered and refused.
@@ -81,7 +81,7 @@ def packed_attention(
     assert attention_mask is None
     qkv = query_BHLD, key_BKLD, value_BKLD
     if segments.expand_E is not None:
-        qkv = tuple(t.index_select(2, segments.expand_E) for t in qkv)  # type: ignore[assignment]
+        qkv = tuple(t.index_select(2, segments.expand_E) for t in qkv)
     attend = _varlen if query_BHLD.is_cuda else _one_by_one
     window = None if sliding_window is None or sliding_window >= segments.longest else sliding_window
     gqa = key_BKLD.shape[1] != query_BHLD.shape[1]

@@ -34,7 +34,8 @@ class Optimizer:
     """AdamW over named parameters, with its counters."""
 
     def __init__(self, parameters: dict[str, nn.Parameter], config: LearnerConfig) -> None:
-        self._parameters = parameters
+        self.parameters = parameters
+        """What is stepped, by name."""
         self._config = config
         self._adamw = torch.optim.AdamW(
             list(parameters.values()),
@@ -55,7 +56,7 @@ class Optimizer:
     def step(self) -> Update:
         """Clip and apply the accumulated gradients, unless one is not finite; raises `TooManySkipsError`."""
         lr = self._config.lr * min(1.0, (self.updates + 1) / max(1, self._config.warmup_steps))
-        norm = float(whole(nn.utils.clip_grad_norm_(list(self._parameters.values()), self._config.max_grad_norm)))
+        norm = float(whole(nn.utils.clip_grad_norm_(list(self.parameters.values()), self._config.max_grad_norm)))
         if not torch.isfinite(torch.tensor(norm)):
             self._skip()
             return Update(grad_norm=float("nan"), lr=lr, skipped=True)
@@ -68,19 +69,19 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """The moments under `MOMENT/PARAMETER`, plain tensors or shards: the live ones, not copies."""
-        for parameter in self._parameters.values():
+        for parameter in self.parameters.values():
             if not self._adamw.state[parameter]:
                 self._start(parameter)
         return {
             f"{moment}/{name}": self._adamw.state[parameter][moment]
-            for name, parameter in self._parameters.items()
+            for name, parameter in self.parameters.items()
             for moment in MOMENTS
         }
 
     def continue_from(self, *, updates: int, skips: int) -> None:
         """Take the counters of a checkpoint; its moments were read into `state()`."""
         self.updates, self.skips = updates, skips
-        for parameter in self._parameters.values():
+        for parameter in self.parameters.values():
             step = self._adamw.state[parameter]["step"]
             self._adamw.state[parameter]["step"] = torch.full_like(step, float(updates))
 

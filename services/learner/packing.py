@@ -150,8 +150,13 @@ def _lay_out(chosen: Sequence[TrainSample]) -> _Layout:
         expand += [prompt, response]
         sources.append(np.concatenate([prompt[-1:], response[:-1]]))
         end += len(response)
-    flat = (np.concatenate(parts).astype(np.int64) for parts in (ids, positions, expand, sources))
-    return _Layout(*flat, shares=len(starts) < len(chosen))
+    return _Layout(
+        ids_L=np.concatenate(ids).astype(np.int64),
+        position_L=np.concatenate(positions),
+        expand_E=np.concatenate(expand),
+        source_N=np.concatenate(sources),
+        shares=len(starts) < len(chosen),
+    )
 
 
 def _bundles(samples: Sequence[TrainSample], places: Sequence[int], *, most: int) -> list[list[int]]:

@@ -3,8 +3,8 @@
     FLOPs of a step = 6 (body parameters x tokens + head parameters x response tokens) + 6 L_layers D sum_i length_i^2
 
 forward and backward of the model itself (2 + 4 operations per parameter and token); what is computed twice to save
-memory does not count, nor is a prompt
-counted again for every sample. The peak is measured, not looked up: a square matrix product in the dtype that the layers use.
+memory does not count, nor is a prompt counted again for every sample. The peak is measured, not looked up: a square
+matrix product in the dtype that the layers use.
 Source of the counting: PaLM (arXiv 2204.02311), appendix B, with causal attention at half the cost.
 """
 

@@ -18,7 +18,7 @@ VOCABULARY = 64
 
 
 def _all_in_double(model: torch.nn.Module) -> None:
-    """transformers makes rotary angles and norms in float32 whatever the model is in: no reference to 1e-10 that way."""
+    """transformers makes rotary angles and norms in float32 whatever the model is in: no reference to 1e-10."""
     model.model.rotary_emb = DoubleRotary(model.model.rotary_emb.inv_freq)
     for name, module in list(model.named_modules()):
         if type(module).__name__ == "Qwen2RMSNorm":
@@ -107,7 +107,7 @@ class CapturingOptimizer(Optimizer):
     captured: torch.Tensor
 
     def step(self):  # type: ignore[no-untyped-def]
-        self.captured = torch.cat([p.grad.reshape(-1).clone() for p in self._parameters.values()])
+        self.captured = torch.cat([p.grad.reshape(-1).clone() for p in self.parameters.values()])
         return super().step()
 
 

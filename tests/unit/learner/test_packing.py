@@ -1,5 +1,4 @@
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import pytest

@@ -79,5 +79,6 @@ def job(folder: Path, name: str, **changes: object) -> dict:
     config |= changes.pop("config", {})  # type: ignore[call-overload]
     return {
         "config": config, "dtype": "float32", "sgd": False, "first": 0, "steps": 1,
-        "folder": str(folder / "checkpoints"), "lengths": [1, 17, 3, 29, 8, 8, 2, 23, 5, 11, 30, 1], "out": str(folder / f"{name}.json"), **changes,
+        "folder": str(folder / "checkpoints"), "out": str(folder / f"{name}.json"),
+        "lengths": [1, 17, 3, 29, 8, 8, 2, 23, 5, 11, 30, 1], **changes,
     }  # fmt: skip

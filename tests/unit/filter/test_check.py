@@ -71,6 +71,19 @@ def test_several_sets_have_a_table_each(tmp_path: Path, capsys: pytest.CaptureFi
     assert counts == ["1", "0", "0", "1"]
 
 
+def test_the_held_out_rows_of_a_configuration_are_checked_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, held_out = (write(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a", [OWN]), ("b", [EMPTY])))
+    config = tmp_path / "run.toml"
+    config.write_text(f'[run]\nname = "r"\nmodel = "none"\n[filter]\ndata = "{data}"\neval_data = "{held_out}"\n')
+    assert check.main([str(config)]) == 1
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "row 1: the answer is missing or empty: give `answer`, `gold` or `tests`"
+    )
+
+
 def test_a_prompt_that_is_too_long_for_the_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # D36: the template adds two tokens; 510 words make 512, 556 make 558
     model = save_words(tmp_path / "model")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from common.config import Tree, section
+from common.config import Tree, read, section, write
 from common.errors import UserError
 from services.filter.config import FilterConfig
 
@@ -31,3 +31,24 @@ def test_a_value_that_cannot_work_is_refused_before_anything_starts(key: str, va
     tree = Tree(path=Path("c.toml"), tables={"filter": {"data": "rows.jsonl"} | {key: value}})
     with pytest.raises(UserError, match=f"c.toml.*{sentence}"):
         section(tree, "filter", FilterConfig)
+
+
+def test_what_was_written_reads_back_the_same(tmp_path: Path) -> None:
+    # a run folder holds the resolved configuration, and every service reads it from there
+    config = FilterConfig(
+        data=("a.jsonl", "gym:countdown?size=5"), category="set", weights={"a": 2.0, "countdown": 1.0},
+        pass_band=(0.1, 0.9), sampling="weights",
+    )  # fmt: skip
+    write(tmp_path / "config.toml", {"filter": config})
+    assert section(read(tmp_path / "config.toml"), "filter", FilterConfig) == config
+
+
+def test_one_data_set_or_several(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[filter]\n")
+    for override, sets in (
+        ('filter.data="a"', ("a",)),
+        ("filter.data=a.csv", ("a.csv",)),
+        ('filter.data=["a", "b"]', ("a", "b")),
+    ):
+        assert section(read(path, [override]), "filter", FilterConfig).sets == sets

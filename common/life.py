@@ -104,7 +104,7 @@ def arguments(role: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("config", help="TOML file of the run")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="values that replace the file's")
     parser.add_argument("--replica", default="0", help="name of this replica among those of its role")
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)
 
 
 def _prepare(role: str, section: type[C], arguments: argparse.Namespace) -> Process[C]:

@@ -90,6 +90,11 @@ class Run:
         return report
 
 
+def environment(pid: int) -> list[bytes]:
+    """The variables that a process was started with."""
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
@@ -157,6 +162,24 @@ def test_every_service_and_the_supervisor_may_be_killed_and_nothing_is_lost(run:
     assert (report["steps"], report["trained"]) == (16, 16 * 4)
     assert (report["lost"], report["trained_twice"]) == (0, 0)
     assert report["greatest_age"] <= report["max_staleness"]
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_a_learner_of_two_ranks_survives_the_death_of_one(run: Run) -> None:
+    run.start("run.steps=8", "learner.ranks=2")
+    run.until_step(3)
+    rank1 = [pid for pid in run.pids("learner") if b"RANK=1" in environment(pid)]
+    assert len(rank1) == 1
+    os.kill(rank1[0], signal.SIGKILL)
+    status, output = run.finish()
+    assert status == 0, output
+    report = run.audit()
+    assert report["ok"], report["violations"]
+    assert (report["steps"], report["trained"], report["lost"]) == (8, 8 * 4, 0)
+    names = sorted(path.name for path in (run.path / "checkpoints" / "step-000008").iterdir())
+    assert names[0] == "DONE"
+    assert [name[:11] for name in names[1:3]] == ["shard-00001", "shard-00002"]
 
 
 @pytest.mark.timeout(600)

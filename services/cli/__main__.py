@@ -17,6 +17,8 @@ VERBS = {
     "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
     "sampling": ("services.cli.sampling_plot", "draw which categories a run took its prompts from, and why"),
     "verify": ("services.reward.offline", "judge a JSONL file of answers: one verdict a line, a summary last"),
+    "eval": ("services.cli.evaluate.main", "avg@k and pass@k of a model or a run's policy on held-out rows"),
+    "export": ("services.cli.export", "a Hugging Face folder of a run's policy"),
     "doctor": ("services.learner.doctor", "check the numerics of the loss on this hardware (--loss)"),
     "data check": ("services.filter.check", "rows, duplicates and refusals of a data file, with row numbers"),
 }

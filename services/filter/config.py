@@ -19,6 +19,10 @@ class FilterConfig:
     """Rows of `data` to hold out, chosen by a hash of the prompt, when `eval_data` is empty."""
     eval_every: int = 0
     """Versions between evaluations; 0: only the first and the last version."""
+    eval_samples: int = 1
+    """Answers to every held-out row; more than one give pass@k beside the mean accuracy (avg@k)."""
+    eval_temperature: float | None = None
+    """Temperature of an evaluation; default: 0 (greedy) for one answer a row, else the run's."""
     verifier: str = ""
     """Verifier of rows that name none; empty: `math`, and for rows in verl's schema what their data_source needs."""
     system: str = ""
@@ -69,6 +73,12 @@ class FilterConfig:
         """The training sets, however many."""
         return (self.data,) if isinstance(self.data, str) else self.data
 
+    def greedy_or(self, temperature: float) -> float:
+        """The temperature of an evaluation, in a run of that temperature."""
+        if self.eval_temperature is not None:
+            return self.eval_temperature
+        return 0.0 if self.eval_samples == 1 else temperature
+
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
         if not self.data or not all(self.sets):
@@ -84,7 +94,16 @@ class FilterConfig:
                 raise ValueError(f"`{key}` must be 0 or more")
         if not 0 <= self.pass_band[0] < self.pass_band[1] <= 1:
             raise ValueError("`pass_band` must be two shares, the lower one first, for instance [0.1, 0.9]")
+        self._check_evaluation()
         self._check_sampling()
+
+    def _check_evaluation(self) -> None:
+        if self.eval_samples < 1:
+            raise ValueError("`eval_samples` must be at least 1")
+        if self.eval_temperature is not None and self.eval_temperature < 0:
+            raise ValueError("`eval_temperature` must be 0 or more")
+        if self.eval_samples > 1 and self.eval_temperature == 0:
+            raise ValueError("`eval_temperature` must be above 0 for several answers: greedy ones are all the same")
 
     def _check_sampling(self) -> None:
         if self.sampling == "weights" and not self.weights:

@@ -1,6 +1,6 @@
 """Evaluation on held-out rows, outside the training: when one is due, its tally, and evals.jsonl.
 
-    version 0, every `every` versions, the last version -> one greedy sample a row -> tally -> RUN/evals.jsonl
+    version 0, every `every` versions, the last version -> k answers a row -> avg@k, pass@k -> RUN/evals.jsonl
 
 A held-out prompt is outside admission and its group is never trained. Its answers may come from versions newer than
 the one it was issued for; the tally says which.
@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.messages import Scored
+from common.messages import Scored, Verdict
 from services.filter.ages import versions_of
+from services.filter.passes import ks, pass_at
 from services.filter.schema import Row
 from services.filter.state import EvalTally
 
@@ -48,9 +49,7 @@ class Evaluation:
         tally = self._tally_of(scored.group.prompt.id)
         if tally is None:
             return
-        tally.answered += 1
-        tally.correct += sum(v.score for v in scored.verdicts if v.verdict != "error")
-        tally.errors += sum(v.verdict == "error" for v in scored.verdicts)
+        add(tally, scored.verdicts)
         versions = versions_of(scored)
         tally.min_version = min(
             versions.oldest, tally.min_version if tally.min_version is not None else versions.oldest
@@ -75,6 +74,19 @@ class Evaluation:
         return self._tallies.get(int(version)) if name.startswith(PREFIX) and version.isdigit() else None
 
 
+def add(tally: EvalTally, verdicts: Sequence[Verdict]) -> None:
+    """Count the answers to one row."""
+    judged = [verdict for verdict in verdicts if verdict.verdict != "error"]
+    right = sum(verdict.verdict == "correct" for verdict in judged)
+    tally.answered += 1
+    tally.judged += len(judged)
+    tally.correct += sum(verdict.score for verdict in judged)
+    tally.errors += len(verdicts) - len(judged)
+    for k in ks(len(judged)):
+        tally.passes[k] = tally.passes.get(k, 0.0) + pass_at(k, answers=len(judged), right=right)
+        tally.ranked[k] = tally.ranked.get(k, 0) + 1
+
+
 def write_evals(path: Path, tallies: Mapping[int, EvalTally]) -> None:
     """Add the finished evaluations that evals.jsonl lacks, in order of version; written whole or not at all."""
     lines = _written(path)
@@ -97,6 +109,7 @@ def _written(path: Path) -> dict[int, dict[str, Any]]:
 def _line(version: int, tally: EvalTally) -> dict[str, Any]:
     return {
         "version": version, "accuracy": tally.accuracy, "correct": tally.correct, "rows": tally.rows,
-        "errors": tally.errors, "dead": len(tally.dead), "min_version": tally.min_version,
-        "max_version": tally.max_version, "time": time.time(),
+        "judged": tally.judged, "errors": tally.errors,
+        **{f"pass@{k}": rate for k, rate in tally.pass_rates.items() if k > 1}, "dead": len(tally.dead),
+        "min_version": tally.min_version, "max_version": tally.max_version, "time": time.time(),
     }  # fmt: skip

@@ -217,11 +217,16 @@ class Planner:
             self._offer_prompt(group, "train", self._rows[row], number=row, sampling=sampling, now=now)
 
     def _issue_evals(self, now: float) -> None:
-        """Ask the held-out rows, greedily, if an evaluation is due."""
+        """Ask the held-out rows if an evaluation is due."""
         if self.evaluation.is_due(self.state.version):
-            greedy = Sampling(n=1, temperature=0.0, max_tokens=self._run.max_response_tokens, seed=0)
+            sampling = Sampling(
+                n=self._config.eval_samples,
+                temperature=self._config.greedy_or(self._run.temperature),
+                max_tokens=self._run.max_response_tokens,
+                seed=self._run.seed,
+            )
             for place, (name, row) in enumerate(self.evaluation.start(self.state.version)):
-                self._offer_prompt(name, "eval", row, number=place, sampling=greedy, now=now)
+                self._offer_prompt(name, "eval", row, number=place, sampling=sampling, now=now)
 
     def _offer_prompt(self, name: str, kind: Kind, row: Row, *, number: int, sampling: Sampling, now: float) -> None:
         prompt = Prompt(

@@ -17,8 +17,17 @@ class EvalTally(Struct, kw_only=True):
 
     rows: int
     answered: int = 0
+    """Rows that came back."""
+    judged: int = 0
+    """Answers with a verdict."""
     correct: float = 0.0
+    """Sum of their scores."""
     errors: int = 0
+    """Answers that no verifier could judge."""
+    passes: dict[int, float] = field(default_factory=dict)
+    """Sum of pass@k over the rows with k judged answers, by k."""
+    ranked: dict[int, int] = field(default_factory=dict)
+    """Number of those rows."""
     dead: list[str] = field(default_factory=list)
     min_version: int | None = None
     max_version: int | None = None
@@ -30,9 +39,13 @@ class EvalTally(Struct, kw_only=True):
 
     @property
     def accuracy(self) -> float:
-        """Mean score of the rows that could be judged."""
-        judged = self.answered - self.errors
-        return self.correct / judged if judged else 0.0
+        """Mean score of the answers that could be judged: avg@k for k answers a row."""
+        return self.correct / self.judged if self.judged else 0.0
+
+    @property
+    def pass_rates(self) -> dict[int, float]:
+        """pass@k by k."""
+        return {k: total / self.ranked[k] for k, total in sorted(self.passes.items())}
 
 
 class FilterState(Struct, kw_only=True):

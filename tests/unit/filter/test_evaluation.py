@@ -1,8 +1,14 @@
+import itertools
 import json
 from pathlib import Path
 
-from common.messages import Prompt, Sampling
-from services.filter.evaluation import Evaluation, write_evals
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.messages import Prompt, Sampling, Verdict
+from services.filter.evaluation import Evaluation, add, write_evals
+from services.filter.passes import ks, pass_at
 from services.filter.schema import Row
 from services.filter.state import EvalTally
 from tests.unit.filter.makers import make_rows, make_scored
@@ -81,7 +87,7 @@ def test_an_answer_to_an_evaluation_that_nobody_opened_changes_nothing() -> None
 def test_evaluations_are_written_once_each_and_in_order_of_version(tmp_path: Path) -> None:
     path = tmp_path / "evals.jsonl"
     slow = EvalTally(rows=2, answered=1)
-    tallies = {10: slow, 20: EvalTally(rows=1, answered=1, correct=1.0)}
+    tallies = {10: slow, 20: EvalTally(rows=1, answered=1, judged=1, correct=1.0)}
     write_evals(path, tallies)
     assert [json.loads(line)["version"] for line in path.read_text().splitlines()] == [20]
     slow.answered = 2
@@ -89,3 +95,32 @@ def test_evaluations_are_written_once_each_and_in_order_of_version(tmp_path: Pat
         write_evals(path, tallies)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(row["version"], row["accuracy"]) for row in rows] == [(10, 0.0), (20, 1.0)]
+
+
+def test_pass_at_k_by_hand() -> None:
+    # 4 answers, 1 right: pass@1 = 1/4, pass@2 = 1 - C(3,2)/C(4,2) = 1/2, pass@4 = 1
+    assert [pass_at(k, answers=4, right=1) for k in ks(4)] == pytest.approx([0.25, 0.5, 1.0])
+    assert list(ks(6)) == [1, 2, 4, 6]
+    assert list(ks(0)) == []
+
+
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
+def test_pass_at_k_is_the_chance_that_k_drawn_answers_hold_a_right_one(case: tuple[int, int, int]) -> None:
+    answers, right, k = case
+    draws = list(itertools.combinations([1] * right + [0] * (answers - right), k))
+    expected = sum(any(draw) for draw in draws) / len(draws)
+    assert pass_at(k, answers=answers, right=right) == pytest.approx(expected)
+
+
+def verdicts(*words: str) -> list[Verdict]:
+    return [Verdict(verdict=word, score=float(word == "correct")) for word in words]  # type: ignore[arg-type]
+
+
+def test_answers_without_a_verdict_count_for_nothing() -> None:
+    tally = EvalTally(rows=2)
+    add(tally, verdicts("correct", "wrong", "error", "wrong"))  # 3 judged, 1 right
+    add(tally, verdicts("error", "error", "error", "correct"))  # 1 judged, 1 right
+    assert (tally.answered, tally.judged, tally.errors) == (2, 4, 4)
+    assert tally.accuracy == pytest.approx(2 / 4)
+    # pass@1: (1/3 + 1) / 2; pass@2 and @3: the first row alone, 1 - C(2,2)/C(3,2) = 2/3 and 1
+    assert tally.pass_rates == pytest.approx({1: (1 / 3 + 1) / 2, 2: 2 / 3, 3: 1.0})

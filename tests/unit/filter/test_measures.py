@@ -36,7 +36,10 @@ def test_ages_are_counted_group_by_group() -> None:
 
 
 def test_the_newest_finished_evaluation_is_shown() -> None:
-    evals = {4: EvalTally(rows=2, answered=2, correct=1.0), 8: EvalTally(rows=2, answered=1, correct=1.0)}
+    evals = {
+        4: EvalTally(rows=2, answered=2, judged=2, correct=1.0),
+        8: EvalTally(rows=2, answered=1, judged=1, correct=1.0),
+    }
     Measures(low_keep_rate=0.1).show(FilterState(evals=evals), pool=0)
     assert value("dapo_filter_eval_accuracy_ratio") == 0.5
 

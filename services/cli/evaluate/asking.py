@@ -1,0 +1,78 @@
+"""Held-out rows to a tally, in the place of the filter and the learner.
+
+register `policy` <- the weights to evaluate
+prompts -> rollouts -> groups -> rewards -> scored -> tally          until every row came back or is dead
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from common import codec
+from common.client import Item, QueueClient, connect
+from common.config import RunConfig
+from common.messages import GROUPS, POLICY, PROMPTS, SCORED, Policy, Prompt, Sampling
+from common.protocol import QueueStats, Write
+from services.filter.evaluation import PREFIX, add
+from services.filter.schema import Row
+from services.filter.state import EvalTally
+
+AT_ONCE = 256
+"""Prompts given in one transaction."""
+WINDOW = 64
+
+
+class Asking:
+    """One evaluation under way."""
+
+    def __init__(self, num_rows: int, report: Callable[[EvalTally], None]) -> None:
+        self.tally = EvalTally(rows=num_rows)
+        self._report = report
+        self._finished = asyncio.Event()
+
+    async def run(self, run: RunConfig, policy: Policy, rows: Sequence[Row], sampling: Sampling) -> None:
+        """Have every row answered. Waits for rollouts and rewards, without limit."""
+        items = [_item(place, row, sampling, policy.version) for place, row in enumerate(rows)]
+        async with connect(run.broker, "evaluation-0", heartbeat_s=run.heartbeat_s) as client:
+            await client.give(writes=[Write(register=POLICY, value=codec.encode(policy)[0], expected=0)])
+            for at in range(0, len(items), AT_ONCE):
+                await client.give(*items[at : at + AT_ONCE])
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._bury(client, queue)) for queue in (PROMPTS, GROUPS)]
+                tasks.append(group.create_task(self._count(client)))
+                await self._finished.wait()
+                for task in tasks:
+                    task.cancel()
+
+    async def _count(self, client: QueueClient) -> None:
+        """Scored groups -> tally, for ever. Waits for rewards."""
+        inbox = client.take(SCORED, window=WINDOW)
+        while True:
+            item = await inbox.get()
+            scored, _ = codec.decode_scored(item.frames)
+            add(self.tally, scored.verdicts)
+            await client.settle([item.lease], reason="evaluated")
+            self._progress()
+
+    async def _bury(self, client: QueueClient, queue: str) -> None:
+        """Dead letters of a queue -> tally, for ever. Waits for the broker to report one."""
+        watched = client.watch(f"queue/{queue}")
+        while True:
+            register = await watched.changed()
+            stats = msgspec.msgpack.decode(register.value, type=QueueStats) if register.version else QueueStats()
+            self.tally.dead += [name for name in stats.dead if name not in self.tally.dead]
+            self._progress()
+
+    def _progress(self) -> None:
+        self._report(self.tally)
+        if self.tally.finished:
+            self._finished.set()
+
+
+def _item(place: int, row: Row, sampling: Sampling, version: int) -> Item:
+    prompt = Prompt(
+        id=f"{PREFIX}{version}/{place:06d}", kind="eval", row=place, chat=list(row.chat), task=row.task,
+        sampling=sampling, min_version=version,
+    )  # fmt: skip
+    return Item(PROMPTS, prompt.id, codec.encode(prompt))

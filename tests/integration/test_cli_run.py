@@ -90,6 +90,14 @@ class Run:
         return report
 
 
+def dapo(*words: str) -> str:
+    """Stdout of a command that must succeed."""
+    command = [sys.executable, "-m", "services.cli", *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 def environment(pid: int) -> list[bytes]:
     """The variables that a process was started with."""
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -141,6 +149,24 @@ def test_a_run_ends_by_itself_is_not_overwritten_and_can_be_given_more_steps(run
     report = run.audit()
     assert report["ok"], report["violations"]
     assert (report["steps"], report["trained"], report["lost"]) == (8, 8 * 4, 0)
+
+
+@pytest.mark.timeout(600)
+def test_a_run_is_evaluated_and_its_export_is_the_same_policy(run: Run, tmp_path: Path) -> None:
+    run.start("run.steps=2")
+    status, output = run.finish()
+    assert status == 0, output
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join((CACHE / "demo-held-out.jsonl").read_text().splitlines(keepends=True)[:60]))
+    of_run = dapo("eval", str(run.path), "--data", str(rows), "--json")
+    dapo("export", str(run.path), str(tmp_path / "exported"))
+    config = run.path / "config.toml"
+    of_export = dapo("eval", str(config), f"run.model={tmp_path}/exported", "--data", str(rows), "--json")
+    first, second = json.loads(of_run), json.loads(of_export)
+    assert (first["step"], first["rows"], first["errors"], first["dead"]) == (2, 60, 0, 0)
+    assert first["digest"] == second["digest"]  # the weights that vLLM was given, bit for bit
+    assert first["avg@1"] == second["avg@1"] > 0.1
+    assert (run.path / "weights" / "v000002").exists()
 
 
 @pytest.mark.chaos

@@ -3,7 +3,8 @@
     packed      P P | a a a | b b              two samples of one prompt, no padding
     expanded    P P a a a | P P b b            what attention sees: lengths = [5, 4]
     a CPU       one causal SDPA per sample: no mask, no score of a masked pair is computed
-    a GPU       one variable-length FlashAttention call (torch.nn.attention.varlen), cumulative lengths on the device
+    a GPU       one variable-length FlashAttention call (torch.nn.attention.varlen), cumulative lengths on the device;
+                float32, which it does not know, goes the CPU's way
 
 Queries, keys and values are expanded before the attention and its outputs collapsed after it, so that a prompt goes
 through every other part of the model once for all its samples. Exact: a causal model computes the same each time.
@@ -82,7 +83,7 @@ def packed_attention(
     qkv = query_BHLD, key_BKLD, value_BKLD
     if segments.expand_E is not None:
         qkv = tuple(t.index_select(2, segments.expand_E) for t in qkv)
-    attend = _varlen if query_BHLD.is_cuda else _one_by_one
+    attend = _varlen if value_BKLD.is_cuda and value_BKLD.dtype.itemsize == 2 else _one_by_one
     window = None if sliding_window is None or sliding_window >= segments.longest else sliding_window
     gqa = key_BKLD.shape[1] != query_BHLD.shape[1]
     output_BEHD = attend(qkv, segments, window, scale=scaling, enable_gqa=gqa)
@@ -106,10 +107,13 @@ def _causal(q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, window: int | None, 
 
 
 def _varlen(qkv: tuple[Tensor, Tensor, Tensor], segments: Segments, window: int | None, **options: Any) -> Tensor:
-    """FlashAttention over cumulative lengths; needs half precision. Written against torch 2.13's interface."""
+    """FlashAttention over cumulative lengths. Written against torch 2.13's interface, not run here.
+
+    Under autocast rotary angles turn queries and keys to float32 again; the kernel wants all in the values' dtype.
+    """
     from torch.nn.attention.varlen import varlen_attn
 
-    q_LHD, k_LKD, v_LKD = (t[0].transpose(0, 1) for t in qkv)
+    q_LHD, k_LKD, v_LKD = (t[0].transpose(0, 1).to(qkv[2].dtype) for t in qkv)
     bounds, longest = segments.bounds_S1, segments.longest
     span = (-1 if window is None else window - 1, 0)
     output = varlen_attn(q_LHD, k_LKD, v_LKD, bounds, bounds, longest, longest, window_size=span, **options)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from common import weights
 from common.client import Item
@@ -107,6 +108,17 @@ def test_a_learner_that_died_and_resumed_has_the_weights_of_one_that_did_not_bit
     assert before + train(resumed, range(2, 4)) == expected
     # the version that was published twice was kept once, and is the same
     assert weights.read_manifest(weights.version_folder(run.path / "weights", 3)).digest == expected[2]
+
+
+def test_a_resumed_learner_has_the_random_state_of_its_checkpoint(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    learner = make_learner(run)
+    train(learner, range(1))
+    learner.save()
+    expected = torch.rand(3)
+    torch.manual_seed(99)
+    make_learner(run)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_resumed_learner_continues_its_schedule(tmp_path: Path) -> None:

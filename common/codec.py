@@ -91,7 +91,8 @@ def _check_scored(scored: Scored) -> None:
         raise WireError(
             f"{where}: {len(scored.verdicts)} verdicts and {len(scored.terms)} terms, {num_samples} samples"
         )
-    values = [v.score for v in scored.verdicts] + [x for terms in scored.terms for x in terms.values()]
+    tables = [*scored.terms, *(verdict.scores for verdict in scored.verdicts)]
+    values = [v.score for v in scored.verdicts] + [x for table in tables for x in table.values()]
     if not np.isfinite(values).all():
         raise WireError(f"{where}: a reward is not finite")
 

@@ -21,7 +21,9 @@ Size = Annotated[int, Meta(ge=0, le=1 << 24)]
 PROMPTS, GROUPS, SCORED, BATCHES, FEEDBACK = "prompts", "groups", "scored", "batches", "feedback"
 """The queues, in flow order."""
 VERIFIERS = ("math", "exact")
-"""The verifiers that a row may name; services/reward/verifiers.py has them."""
+"""The verifiers that a row may name; services/reward/verifiers.py has them, docs/rewards.md explains them."""
+PYTHON = "python:"
+"""`python:package.module:function` is a verifier too, one that only a configuration may name."""
 POLICY, RUN = "policy", "run"
 """The registers: a `Policy` written by the learner, a `RunState` written by the filter."""
 
@@ -33,6 +35,18 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     content: LongText
 
 
+class Term(Struct, frozen=True, kw_only=True):
+    """A named part of the reward beside, or in place of, its default: services/reward/shaping.py."""
+
+    name: ShortText
+    weight: float = 1.0
+    verifier: ShortText = ""
+    """Who judges it; empty for the terms that no verifier is needed for (`task`, `overlong`, ...)."""
+    gold: LongText = ""
+    metadata: LongText = ""
+    """What is empty here is that of the task."""
+
+
 class Task(Struct, frozen=True, kw_only=True):
     """What a verifier needs to judge an answer."""
 
@@ -41,6 +55,10 @@ class Task(Struct, frozen=True, kw_only=True):
     tests: LongText = ""
     """Unit tests as JSON text, for code."""
     data_source: ShortText = ""
+    metadata: LongText = ""
+    """What else the verifier needs, as JSON text: the choices, a schema, an entry of reasoning-gym ..."""
+    terms: Annotated[list[Term], Meta(max_length=64)] = []
+    """Terms that the row or [filter] terms asks for."""
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
@@ -105,6 +123,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Raw accuracy in [0, 1]; 0 for `error`, where it must not be used."""
     reason: ShortText = ""
     seconds: float = 0.0
+    scores: dict[str, float] = {}
+    """Raw scores in [0, 1] of the further verifiers, by the names of their terms."""
 
 
 class Scored(Struct, frozen=True, kw_only=True, tag=True):
@@ -113,7 +133,7 @@ class Scored(Struct, frozen=True, kw_only=True, tag=True):
     group: Group
     verdicts: Annotated[list[Verdict], Meta(max_length=4096)]
     terms: Annotated[list[dict[str, float]], Meta(max_length=4096)]
-    """Per sample the named terms whose sum is the shaped reward (`task`, `overlong`); empty for `error`."""
+    """Per sample the named terms whose sum is the shaped reward (`task`, `overlong`, ...); empty for `error`."""
 
 
 class Batch(Struct, frozen=True, kw_only=True, tag=True):

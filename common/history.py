@@ -6,8 +6,10 @@ is skipped by the reader. The events and their fields:
 
     filter    issued {tx, id, min_version}      settled {tx, id, fate, reason}     batched {tx, step, ids, oldest}
               eval_dead {tx, id}: a held-out prompt that nobody will answer
+              decided {tx}: a transaction that none of these belongs to
               Every event carries `tx`, the version of the filter's register that commits it: an event of a transaction
-              that was never committed is overruled by the same `tx` written by the next incarnation.
+              that was never committed is overruled by the same `tx` written by the next incarnation, so there is at
+              least one for every transaction.
     rollout   loaded {version, digest}          sampled {id, spans}
     reward    scored {id, correct, wrong, error}
     learner   resumed {step}   trained {step, ids, oldest, tokens}   published {version, digest}   checkpointed {step}

@@ -62,6 +62,7 @@ class FilterService:
         """All inputs into one loop, for ever."""
         self._measures.show(self._planner.state, pool=0)
         self._write_record()
+        files.keep_only(self._folder, self._planner.state.sampler.file)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect(self._client.take(SCORED, window=window)))
             tasks.create_task(self._collect(self._client.take(FEEDBACK, window=16)))
@@ -139,7 +140,7 @@ class FilterService:
         write_evals(self._folder / EVALS_FILE, self._planner.state.evals)
         if (file := self._planner.sampler.file()) is not None:
             files.write(self._folder, *file)
-        for event, fields in transaction.events:
+        for event, fields in transaction.events or [("decided", {})]:
             self._history.append(event, tx=tx, **fields)
         writes = [Write(register=REGISTER, value=dumps(self._planner.state), expected=self._version)]
         if run_state != self._run_state:

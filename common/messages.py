@@ -20,7 +20,10 @@ Size = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 PROMPTS, GROUPS, SCORED, BATCHES, FEEDBACK = "prompts", "groups", "scored", "batches", "feedback"
 """The queues, in flow order."""
-VERIFIERS = ("math", "exact")
+VERIFIERS = (
+    "math", "exact", "regex", "choice", "json_schema", "classification", "bleu", "chrf", "rouge", "reasoning_gym",
+    "judge", "http",
+)  # fmt: skip
 """The verifiers that a row may name; services/reward/verifiers.py has them, docs/rewards.md explains them."""
 PYTHON = "python:"
 """`python:package.module:function` is a verifier too, one that only a configuration may name."""

@@ -21,6 +21,7 @@ from common.history import History
 from common.messages import GROUPS, SCORED, Group, Scored, Task, Verdict
 from common.stages import Stage
 from services.reward.shaping import Shaping
+from services.reward.verifiers import BAD_GOLD, UNUSABLE
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ GROUPS_SCORED = Counter("dapo_reward_groups_total", "Groups scored.")
 RETRIES = Counter("dapo_reward_retries_total", "Verifications tried again after an error.")
 MALFORMED = Counter("dapo_reward_malformed_total", "Groups that do not decode.")
 BACK_OFF_S = 0.5
-FINAL_ERRORS = ("bad_gold", "unknown verifier")
+FINAL_ERRORS = (BAD_GOLD, UNUSABLE, "unknown verifier")
 """Reasons of errors that trying again cannot mend."""
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from common.messages import Task, Verdict
 from services.reward import frames
-from services.reward.verifiers import MEMORY, error, load, wrong
+from services.reward.verifiers import BAD_GOLD, MEMORY, UNUSABLE, BadGoldError, UnusableError, error, load, wrong
 
 GRACE_S = 2.0
 READY = b"ready"
@@ -55,13 +55,15 @@ def serve(stream: socket.socket, memory_bytes: int) -> None:
 def judge(output: str, task: Task) -> Verdict:
     """The verdict of the task's verifier, timed."""
     start = time.perf_counter()
-    verifier = load(task.verifier)
-    if verifier is None:
-        return error(f"unknown verifier: {task.verifier[:100]}")
     try:
-        verdict = verifier(output, task)
+        verifier = load(task.verifier)
+        verdict = verifier(output, task) if verifier else error(f"unknown verifier: {task.verifier[:100]}")
     except MemoryError:
         verdict = wrong(MEMORY)
+    except BadGoldError as why:
+        verdict = error(f"{BAD_GOLD}: {why}")
+    except UnusableError as why:
+        verdict = error(f"{UNUSABLE}: {why}")
     return msgspec.structs.replace(verdict, seconds=time.perf_counter() - start)
 
 

@@ -3,26 +3,33 @@
     judge(output, task) --> idle worker --(deadline passed: kill -9)--> wrong "timeout"
                                         --(died by itself or from outside)--> the next worker, once --> error
 
-Workers are forked from a zygote that has the verifiers loaded, so a replacement takes milliseconds. They are also
-replaced after `recycle_after` requests, because computer algebra keeps caches.
+Workers are forked from a zygote that has the verifiers loaded, so a replacement takes milliseconds. A verifier that is
+asked for the first time is imported there, outside of anybody's time limit, and workers forked before are replaced
+when they are to use it. Workers are also replaced after `recycle_after` requests, and when they have grown by
+`recycle_bytes`, because computer algebra keeps caches.
 """
 
 import queue
+import resource
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 from prometheus_client import Counter, Gauge
 
 from common.messages import Task, Verdict
 from services.reward import frames
-from services.reward.verifiers import TIMEOUT, error, wrong
+from services.reward.verifiers import MEMORY, TIMEOUT, UNUSABLE, UnusableError, error, is_local, wrong
 from services.reward.worker import READY, Request
 from services.reward.zygote import Zygote
 
 START_S = 60.0
+LOOK_EVERY = 16
+"""Requests between two looks at the memory of a worker."""
 
 RESTARTS = Counter("dapo_reward_worker_restarts_total", "Worker processes replaced.", ["cause"])
 ALIVE = Gauge("dapo_reward_workers", "Worker processes alive.")
@@ -43,14 +50,22 @@ class Worker:
         """Start the process; it may not be ready yet."""
         self._zygote = zygote
         self._stream, theirs = socket.socketpair()
+        self.knows = zygote.loaded
         self.pid = zygote.start(theirs, memory_bytes)
         self.requests = 0
+        self._start_bytes = 0
         theirs.close()
 
     def wait_until_ready(self) -> None:
         """Raise unless the process says that it is ready."""
         if frames.receive(self._stream, time.monotonic() + START_S) != READY:
             raise EOFError("a worker process did not start")
+        self._start_bytes = self._resident_bytes()
+
+    @property
+    def grown_bytes(self) -> int:
+        """Memory it uses beyond what it used at its start."""
+        return self._resident_bytes() - self._start_bytes
 
     def ask(self, request: Request) -> Verdict | Lost:
         """The verdict of the process, or how it was lost."""
@@ -69,18 +84,34 @@ class Worker:
         self._stream.close()
         self._zygote.end(self.pid)
 
+    def _resident_bytes(self) -> int:
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+        except OSError:
+            return 0
+
 
 class Workers:
     """A fixed number of workers; `judge` may be called from as many threads."""
 
-    def __init__(self, number: int, *, timeout_s: float, memory_bytes: int, recycle_after: int) -> None:
-        """Start all workers and wait until they are ready."""
+    def __init__(
+        self, number: int, *, timeout_s: float, memory_bytes: int, recycle_after: int, recycle_bytes: int,
+        load: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Start all workers and wait until they are ready; raises `UnusableError` if a verifier to `load` is none."""
         self._timeout_s = timeout_s
         self._memory_bytes = memory_bytes
         self._recycle_after = recycle_after
+        self._recycle_bytes = recycle_bytes
         self._lock = threading.Lock()
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         self._zygote = Zygote()
+        try:
+            for name in load:
+                self._zygote.load(name)
+        except UnusableError:
+            self._zygote.close()
+            raise
         self._alive = [Worker(self._zygote, memory_bytes) for _ in range(number)]
         for worker in self._alive:
             worker.wait_until_ready()
@@ -96,8 +127,14 @@ class Workers:
     def judge(self, output: str, task: Task) -> Verdict:
         """The verdict of one output; a worker that died costs one more try, a second death is an error."""
         request = Request(output=output, task=task, timeout_s=self._timeout_s)
+        try:
+            self._load(task.verifier)
+        except UnusableError as problem:
+            return error(f"{UNUSABLE}: {problem}")
         for _ in range(2):
             worker = self._idle.get()
+            if not self._can_judge(worker, task.verifier):
+                worker = self._replace(worker, "older")
             answer = worker.ask(request)
             if isinstance(answer, Verdict):
                 self._idle.put(self._after(worker, answer))
@@ -117,9 +154,20 @@ class Workers:
             self._zygote.close()
 
     def _after(self, worker: Worker, verdict: Verdict) -> Worker:
-        if verdict.reason == "memory":
+        if verdict.reason == MEMORY:
             return self._replace(worker, "memory")
+        if worker.requests % LOOK_EVERY == 0 and worker.grown_bytes > self._recycle_bytes:
+            return self._replace(worker, "grown")
         return self._replace(worker, "recycled") if worker.requests >= self._recycle_after else worker
+
+    def _load(self, name: str) -> None:
+        """Import a verifier that exists where workers are forked, unless it is there."""
+        if name not in self._zygote.loaded and is_local(name):
+            self._zygote.load(name)
+
+    @staticmethod
+    def _can_judge(worker: Worker, name: str) -> bool:
+        return name in worker.knows or not is_local(name)
 
     def _replace(self, worker: Worker, cause: str) -> Worker:
         """Kill a worker and start another in its place."""

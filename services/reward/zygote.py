@@ -2,9 +2,11 @@
 
     pool --START memory, stream--> zygote --fork--> worker (worker.py) on that stream
     pool --END pid--> zygote: kill -9, reap, answer with the exit status
+    pool --LOAD name--> zygote: import that verifier, answer with what went wrong
 
 Only the parent of a process can tell whether a process id is still its own, so workers are killed here. The zygote has
-one thread and no state but its children; it ends with the stream of its pool. `multiprocessing`'s fork server is not
+one thread and no state but its children and its imports; the working directory is searched last for what a user's
+function needs. It ends with the stream of its pool. `multiprocessing`'s fork server is not
 used because it imports the caller's main module into every child.
 """
 
@@ -16,14 +18,22 @@ import subprocess
 import sys
 import threading
 
+from services.reward.verifiers import UnusableError, load
 from services.reward.worker import serve
 
-START, END = b"s", b"e"
+START, END, LOAD = b"s", b"e", b"l"
+PRELOADED = ("exact", "math")
+ANSWER_S = 120.0
+"""A zygote that is silent for so long, for instance in an import that hangs, is replaced."""
 _COMMAND, _ANSWER = struct.Struct("!cq"), struct.Struct("!q")
 
 
 class Zygote:
     """The pool's side: starts the process, and workers in it. For any thread."""
+
+    loaded: frozenset[str]
+    """The verifiers that a worker started now knows."""
+    _control: socket.socket
 
     def __init__(self) -> None:
         """Start the process; it loads the verifiers meanwhile."""
@@ -49,23 +59,41 @@ class Zygote:
                 self._close()
                 self._open()
 
+    def load(self, name: str) -> None:
+        """Import a verifier for all workers to come; raises `UnusableError` if it cannot be."""
+        with self._lock:
+            if name in self.loaded:
+                return
+            try:
+                size = self._ask(LOAD, len(name.encode()), text=name.encode())
+                problem = self._control.recv(size, socket.MSG_WAITALL).decode() if size else ""
+            except (EOFError, OSError):
+                self._close()
+                self._open()
+                problem = f"verifier `{name}` cannot be imported: the process that imports it ended, or hung"
+            if problem:
+                raise UnusableError(problem)
+            self.loaded = self.loaded | {name}
+
     def close(self) -> None:
         """End the zygote; workers see the end of their streams."""
         with self._lock:
             self._close()
 
-    def _ask(self, command: bytes, value: int, stream: socket.socket | None = None) -> int:
+    def _ask(self, command: bytes, value: int, stream: socket.socket | None = None, *, text: bytes = b"") -> int:
         socket.send_fds(self._control, [_COMMAND.pack(command, value)], [stream.fileno()] if stream else [])
+        self._control.sendall(text)
         answer = self._control.recv(_ANSWER.size)
         if len(answer) < _ANSWER.size:
             raise EOFError("the zygote is gone")
         return int(_ANSWER.unpack(answer)[0])
 
     def _open(self) -> None:
+        self.loaded = frozenset(PRELOADED)
         self._control, theirs = socket.socketpair()
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from services.reward.zygote import main; main({theirs.fileno()})"
-        )
+        self._control.settimeout(ANSWER_S)
+        path = [*sys.path, os.getcwd()]
+        code = f"import sys; sys.path[:] = {path!r}; from services.reward.zygote import main; main({theirs.fileno()})"
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
         )
@@ -79,9 +107,8 @@ class Zygote:
 
 def main(control_fd: int) -> None:
     """The zygote's loop: carry out commands until the pool is gone."""
-    import services.reward.exact
-    import services.reward.maths.verifier  # noqa: F401  (loaded here, for all workers)
-
+    for name in PRELOADED:
+        load(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
     while True:
@@ -89,8 +116,21 @@ def main(control_fd: int) -> None:
         if len(data) < _COMMAND.size:
             return
         command, value = _COMMAND.unpack(data)
+        if command == LOAD:
+            problem = _load(control.recv(value, socket.MSG_WAITALL).decode())
+            control.sendall(_ANSWER.pack(len(problem)) + problem)
+            continue
         answer = _fork(control, socket.socket(fileno=streams[0]), value) if command == START else _kill(value)
         control.sendall(_ANSWER.pack(answer))
+
+
+def _load(name: str) -> bytes:
+    """Import a verifier; what the user must do about it if that fails."""
+    try:
+        load(name)
+    except UnusableError as error:
+        return str(error)[:2000].encode()
+    return b""
 
 
 def _fork(control: socket.socket, stream: socket.socket, memory_bytes: int) -> int:

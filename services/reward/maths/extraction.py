@@ -66,27 +66,27 @@ _MATH_SIGN = re.compile(r"[\d\\$=√π∞]|^[A-J]$")
 
 def final_answer(output: str) -> Found | None:
     """The final answer of a model's text by the rules above; None if it gives none."""
-    visible = _after_thinking(output)
+    visible = after_thinking(output)
     if visible is None:
         return None
     start, end = visible.rfind("<answer>"), visible.rfind("</answer>")
     if start >= 0:
         return _of_tag(fold_width(visible[start + len("<answer>") : end][-WINDOW:])) if end > start else None
-    text = _first_turn(fold_width(visible[-WINDOW:]))
+    text = first_turn(fold_width(visible[-WINDOW:]))
     marks = _marks(text)
     if marks:
         return max(marks, key=lambda mark: mark[0])[1]
     return _phrase(text) or _bold(text) or _last_line(text)
 
 
-def _after_thinking(output: str) -> str | None:
+def after_thinking(output: str) -> str | None:
     """The text after the thinking; None if the thinking never ends."""
     end = max((m.end() for m in _THINK_END.finditer(output)), default=0)
     visible = output[end:]
     return visible if _THINK_START.search(visible) is None else None
 
 
-def _first_turn(text: str) -> str:
+def first_turn(text: str) -> str:
     """Without what follows the end of the model's turn."""
     for turn in _TURN.split(text):
         if turn.strip():

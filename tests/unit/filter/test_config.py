@@ -11,7 +11,7 @@ from services.filter.config import FilterConfig
     ("key", "value", "sentence"),
     [
         ("data", "", "`data` must name a data set"),
-        ("verifier", "mth", "`verifier` must be one of math, exact, or empty"),
+        ("verifier", "mth", "`verifier` must be one of math, exact, regex"),
         ("min_survivors", 1, "`min_survivors` must be at least 2"),
         ("low_keep_rate", 7.0, "`low_keep_rate` must be a share"),
         ("pass_band", [0.8, 0.2], "`pass_band` must be two shares, the lower one first"),

@@ -48,7 +48,7 @@ def test_every_schema_gives_prompt_and_answer(raw: dict[str, Any]) -> None:
         ({"prompt": "x", "answer": None}, "answer is missing or empty"),
         ({"question": "x", "answer": "so much #### "}, "answer is missing or empty"),
         (VERL | {"data_source": "acme/riddles"}, "data_source `acme/riddles` is unknown"),
-        ({"prompt": "x", "answer": "1", "verifier": "mth"}, "`mth` is unknown; known are math, exact"),
+        ({"prompt": "x", "answer": "1", "verifier": "mth"}, "`mth` is unknown; known are math, exact, regex"),
         # what else would have failed later
         ({"prompt": [{"role": "user"}], "answer": "1"}, "lacks `role`, or its `content` is not text"),
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}], "answer": "1"}, "`content` is not text"),

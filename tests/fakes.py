@@ -77,6 +77,6 @@ class HashJudge:
         even = hashlib.sha256(output.encode()).digest()[0] % 2 == 0
         return Verdict(verdict="correct", score=1.0) if even else Verdict(verdict="wrong")
 
-    async def judge(self, output: str, task: Task) -> Verdict:
+    async def judge(self, output: str, task: Task, question: str = "") -> Verdict:
         """As the pool does."""
         return self.verdict(output)

@@ -10,7 +10,7 @@ from services.reward.config import RewardConfig
 
 async def run(process: Process[RewardConfig]) -> None:
     """Start the verifier processes, then judge until cancelled."""
-    from services.reward.pool import open_pool
+    from services.reward.judges import open_judges
     from services.reward.service import RewardService
     from services.reward.shaping import Shaping
 
@@ -21,19 +21,14 @@ async def run(process: Process[RewardConfig]) -> None:
         max_length=run.max_response_tokens,
         buffer=config.overlong_buffer or max(1, run.max_response_tokens // 5),
         factor=config.overlong_factor,
+        ngram=config.repetition_ngram,
     )
     async with (
-        open_pool(
-            config.workers,
-            timeout_s=config.timeout_s,
-            memory_bytes=config.memory_mib << 20,
-            recycle_after=config.recycle_after,
-            queue_limit=4 * config.workers,
-        ) as pool,
+        open_judges(config, queue_limit=4 * config.workers) as judges,
         connect(run.broker, process.name, heartbeat_s=run.heartbeat_s) as client,
     ):
         service = RewardService(
-            client=client, judge=pool, shaping=shaping, history=process.history,
+            client=client, judge=judges, shaping=shaping, history=process.history,
             max_groups=config.max_groups, retries=config.retries,
         )  # fmt: skip
         await service.run()

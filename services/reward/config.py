@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from common.messages import PYTHON
+from services.reward.remote.config import HttpConfig, JudgeConfig
+
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
@@ -17,6 +20,10 @@ class RewardConfig:
     """Address space of a worker beyond what it needs at start."""
     recycle_after: int = 5000
     """Verifications after which a worker is replaced."""
+    recycle_mib: int = 512
+    """Growth of a worker's memory after which it is replaced."""
+    cache_size: int = 20_000
+    """Verdicts that are remembered, for texts that come again; 0: none."""
     max_groups: int = 32
     """Groups one replica judges at a time."""
     retries: int = 3
@@ -29,6 +36,14 @@ class RewardConfig:
     """Lcache: the soft overlong punishment grows over the last Lcache tokens before Lmax; default Lmax / 5."""
     overlong_factor: float = 1.0
     """Greatest punishment; 0: off."""
+    repetition_ngram: int = 8
+    """Tokens in a row whose repetitions the term `repetition` counts."""
+    functions: tuple[str, ...] = ()
+    """Verifiers of yours that tasks may name: `python:package.module:function`."""
+    judge: JudgeConfig | None = None
+    """The model that the verifier `judge` asks."""
+    http: HttpConfig | None = None
+    """The server that the verifier `http` asks."""
     metrics_port: int = 9140
     """Port of /metrics of replica 0, the next replicas count up; 0: any free port, -1: none."""
     metrics_host: str = "127.0.0.1"
@@ -36,11 +51,23 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
-        for key in ("replicas", "workers", "memory_mib", "recycle_after", "max_groups"):
+        for key in (
+            "replicas",
+            "workers",
+            "memory_mib",
+            "recycle_after",
+            "recycle_mib",
+            "max_groups",
+            "repetition_ngram",
+        ):
             if getattr(self, key) < 1:
                 raise ValueError(f"`{key}` must be at least 1")
         if self.timeout_s <= 0:
             raise ValueError("`timeout_s` must be above 0")
+        if self.retries < 0 or self.cache_size < 0:
+            raise ValueError("`retries` and `cache_size` must be 0 or more")
+        if not all(name.startswith(PYTHON) for name in self.functions):
+            raise ValueError("`functions` must be names of the form python:package.module:function")
         if self.overlong_buffer is not None and self.overlong_buffer < 1:
             raise ValueError(
                 "`overlong_buffer` must be at least 1; to switch the punishment off set overlong_factor = 0"

@@ -1,6 +1,6 @@
 """Groups to scored groups, for ever.
 
-    groups -> decode -> judge every sample in the pool -> terms -> scored
+    groups -> decode -> judge every sample (scoring.py) -> terms (shaping.py) -> scored
 
 Waits for rollouts; unblocked by a group, or by room in the pool. The frames of a group pass through unchanged. A group
 that does not decode is left unsettled: its lease lapses and, after the broker's limit, it becomes a dead letter that is
@@ -8,36 +8,25 @@ shown and counted.
 """
 
 import asyncio
+import itertools
 import logging
-from typing import Protocol
 
 from prometheus_client import Counter
 
 from common.client import Delivery, Item, QueueClient
-from common.codec import decode_group, encode
+from common.codec import Arrays, decode_group, encode
 from common.each import for_each
 from common.errors import RefusedError, WireError
 from common.history import History
-from common.messages import GROUPS, SCORED, Group, Scored, Task, Verdict
+from common.messages import GROUPS, SCORED, Group, Scored
 from common.stages import Stage
+from services.reward.scoring import Judge, judged
 from services.reward.shaping import Shaping
-from services.reward.verifiers import BAD_GOLD, UNUSABLE
 
 log = logging.getLogger(__name__)
 
 GROUPS_SCORED = Counter("dapo_reward_groups_total", "Groups scored.")
-RETRIES = Counter("dapo_reward_retries_total", "Verifications tried again after an error.")
 MALFORMED = Counter("dapo_reward_malformed_total", "Groups that do not decode.")
-BACK_OFF_S = 0.5
-FINAL_ERRORS = (BAD_GOLD, UNUSABLE, "unknown verifier")
-"""Reasons of errors that trying again cannot mend."""
-
-
-class Judge(Protocol):
-    """What the service needs of a pool."""
-
-    async def judge(self, output: str, task: Task) -> Verdict:
-        """The verdict of one output."""
 
 
 class RewardService:
@@ -62,13 +51,13 @@ class RewardService:
     async def _score(self, item: Delivery) -> None:
         """One group, from its frames to its hand-over."""
         try:
-            group, _ = decode_group(item.frames)
+            group, arrays = decode_group(item.frames)
         except WireError as error:
             MALFORMED.inc()
             log.error("group does not decode", extra={"group": item.id, "cause": str(error)})
             self._client.abandon(item.lease)
             return
-        scored = await self._judged(group)
+        scored = await self._judged(group, arrays)
         counts = {kind: sum(v.verdict == kind for v in scored.verdicts) for kind in ("correct", "wrong", "error")}
         self._history.append("scored", id=group.prompt.id, **counts)
         try:
@@ -79,19 +68,14 @@ class RewardService:
             return
         GROUPS_SCORED.inc()
 
-    async def _judged(self, group: Group) -> Scored:
-        task = group.prompt.task
-        verdicts = await asyncio.gather(*(self._verdict(sample.text, task) for sample in group.samples))
-        terms = [self._shaping.terms(v, s) for v, s in zip(verdicts, group.samples, strict=True)]
+    async def _judged(self, group: Group, arrays: Arrays) -> Scored:
+        task, question = group.prompt.task, group.prompt.chat[-1].content
+        verdicts = await asyncio.gather(
+            *(judged(self._judge, sample.text, task, question, retries=self._retries) for sample in group.samples)
+        )
+        ends = list(itertools.accumulate(sample.num_tokens for sample in group.samples))
+        terms = [
+            self._shaping.terms(verdict, sample, task.terms, arrays.token_ids[end - sample.num_tokens : end])
+            for verdict, sample, end in zip(verdicts, group.samples, ends, strict=True)
+        ]
         return Scored(group=group, verdicts=list(verdicts), terms=terms)
-
-    async def _verdict(self, output: str, task: Task) -> Verdict:
-        """The verdict of one sample; errors of the infrastructure are tried again, with growing pauses."""
-        verdict = await self._judge.judge(output, task)
-        for attempt in range(self._retries):
-            if verdict.verdict != "error" or verdict.reason.startswith(FINAL_ERRORS):
-                break
-            RETRIES.inc()
-            await asyncio.sleep(BACK_OFF_S * 2**attempt)
-            verdict = await self._judge.judge(output, task)
-        return verdict

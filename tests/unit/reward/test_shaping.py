@@ -1,7 +1,9 @@
+import msgspec
+import numpy as np
 import pytest
 
-from common.messages import Sample, Span, Verdict
-from services.reward.shaping import Shaping, overlong_penalty
+from common.messages import Sample, Span, Term, Verdict
+from services.reward.shaping import Shaping, overlong_penalty, repetition_penalty
 
 
 def sample(length: int) -> Sample:
@@ -30,3 +32,33 @@ def test_the_terms_are_named_and_an_error_has_none() -> None:
 def test_a_factor_of_zero_switches_the_penalty_off() -> None:
     rule = Shaping(correct=1.0, wrong=0.0, max_length=10, buffer=4, factor=0.0)
     assert rule.terms(Verdict(verdict="correct", score=1.0), sample(10)) == {"task": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "penalty"),
+    [
+        ([], 0.0), ([1, 2], 0.0), ([1, 2, 3], 0.0),
+        ([1, 2, 1, 2], -1 / 3),  # runs of two: 12 21 12, of which two differ
+        ([7] * 11, -0.9), (list(range(100)), 0.0),
+    ],
+)  # fmt: skip
+def test_the_repetition_penalty_is_the_share_of_runs_that_repeat(tokens: list[int], penalty: float) -> None:
+    assert repetition_penalty(np.array(tokens, dtype=np.int32), ngram=2) == pytest.approx(penalty)
+
+
+def test_terms_are_added_weighted_and_left_out_as_the_task_asks() -> None:
+    rule = Shaping(correct=1.0, wrong=-1.0, max_length=10, buffer=4, factor=1.0, ngram=1)
+    verdict = Verdict(verdict="correct", score=1.0, scores={"format": 1.0, "style": 0.5})
+    asked = [
+        Term(name="length", weight=0.5), Term(name="repetition"), Term(name="overlong", weight=0.0),
+        Term(name="format", weight=0.25, verifier="regex"), Term(name="style", weight=0.0, verifier="judge"),
+    ]  # fmt: skip
+    terms = rule.terms(verdict, sample(8), asked, np.array([1, 1, 2, 2, 3, 3, 4, 4], dtype=np.int32))
+    # length 8 of 10 at half weight; 4 of 8 tokens repeat; overlong and style weigh nothing
+    assert terms == {"task": 1.0, "length": -0.4, "repetition": -0.5, "format": 0.25}
+    assert rule.terms(msgspec.structs.replace(verdict, verdict="error"), sample(8), asked) == {}
+
+
+def test_a_partial_score_is_paid_in_part() -> None:
+    rule = Shaping(correct=1.0, wrong=-1.0, max_length=10, buffer=4, factor=0.0)
+    assert rule.terms(Verdict(verdict="wrong", score=0.25), sample(1)) == {"task": -0.5}  # -1 + 0.25 * 2

@@ -33,8 +33,6 @@ MODEL = ROOT / "cache" / "benchmarks" / "smollm2"
 GROUP_SIZE, NUM_GROUPS = 8, 2
 MEDIAN, SIGMA, LONGEST = 100, 1.0, 768
 """Response tokens: the quantiles of a lognormal distribution, shuffled; none is longer than `LONGEST`."""
-PEER_SIZES = (4, 8)
-"""Samples in a micro-batch of the naive step and of TRL."""
 
 
 class Case(NamedTuple):
@@ -228,12 +226,14 @@ def measure(name: str, micro_batch: int, threads: int) -> dict[str, float]:
     return figures
 
 
-def side_by_side(names: Sequence[str], *, repeats: int, threads: int, budget: int) -> dict[str, Any]:
+def side_by_side(
+    names: Sequence[str], *, repeats: int, threads: int, budget: int, peer_sizes: Sequence[int]
+) -> dict[str, Any]:
     """Alternate the measurements; medians, and ours against each of the others."""
-    sizes = {name: budget if name == "ours" else 4 for name in names}
+    sizes = {name: budget if name == "ours" else peer_sizes[0] for name in names}
     for name in names:
-        if name != "ours":
-            sizes[name] = max(PEER_SIZES, key=lambda size: measure(name, size, threads)["tokens_per_second"])
+        if name != "ours" and len(peer_sizes) > 1:
+            sizes[name] = max(peer_sizes, key=lambda size: measure(name, size, threads)["tokens_per_second"])
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(repeats):
         for name in names:
@@ -259,6 +259,13 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--budget", type=int, default=512, help="tokens in a micro-batch of ours")
+    parser.add_argument(
+        "--peer-sizes",
+        nargs="+",
+        type=int,
+        default=[4, 8],
+        help="samples in a micro-batch of the others; 1 size: no trial",
+    )
     parser.add_argument("--against", nargs="*", default=["naive", "trl"], choices=["naive", "trl"])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--child", choices=STEPS, help=argparse.SUPPRESS)
@@ -274,7 +281,11 @@ def main() -> int:
     case = make_case()
     lengths = sorted(map(len, case.responses))
     figures = side_by_side(
-        ["ours", *arguments.against], repeats=arguments.repeats, threads=arguments.threads, budget=arguments.budget
+        ["ours", *arguments.against],
+        repeats=arguments.repeats,
+        threads=arguments.threads,
+        budget=arguments.budget,
+        peer_sizes=arguments.peer_sizes,
     )
     figures["settings"] = {
         "samples": len(lengths), "tokens": case.tokens, "response_median": statistics.median(lengths),

@@ -18,8 +18,10 @@ NESTED = (("verification_info", "ground_truth"), ("info", "answer"), ("info", "g
 BOX = "\\boxed{"
 
 
-def gold(raw: Mapping[str, Any]) -> str:
-    """The answer as text; empty if there is none."""
+def gold(raw: Mapping[str, Any], *, structured: bool = False) -> str:
+    """The answer as text; empty if there is none. A `structured` one may be an object or a list, and is JSON text."""
+    if structured and isinstance(value := first(raw, *COLUMNS), Mapping | list):
+        return json.dumps(value, default=str)
     reward_model = raw.get("reward_model")
     if isinstance(reward_model, Mapping):
         return text(reward_model.get("ground_truth"), "answer")

@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(settings: FilterConfig, run: RunConfig | None) -> list[Checked]:
     """Every set of a configuration, the held-out one last; without `run` nobody counts tokens."""
-    sets = load(settings.sets, verifier=settings.verifier, category=settings.category)
-    sets += load([settings.eval_data] if settings.eval_data else [], verifier=settings.verifier)
+    sets = load(settings.sets, judging=settings.judging, category=settings.category)
+    sets += load([settings.eval_data] if settings.eval_data else [], judging=settings.judging)
     count = counter(run, settings) if run is not None else None
     if run is None or count is None:
         return [Checked(data=data, fit=None) for data in sets]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from common.messages import VERIFIERS
+from services.filter.judging import Judging, TermConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,15 @@ class FilterConfig:
     """Temperature of an evaluation; default: 0 (greedy) for one answer a row, else the run's."""
     verifier: str = ""
     """Verifier of rows that name none; empty: `math`, and for rows in verl's schema what their data_source needs."""
+    verifiers: dict[str, str] = field(default_factory=dict)
+    """Verifier by the value of a row's field, before `verifier`: `{"openai/gsm8k" = "math", "trivia" = "choice"}`."""
+    verifiers_by: str = "data_source"
+    """That field; `a.b` is field b of the object in field a."""
+    terms: dict[str, float | TermConfig] = field(default_factory=dict)
+    """Reward terms and their weights, for rows that do not say otherwise: `{length = 0.1}`, or one with a verifier of
+    its own, `{form = {verifier = "regex", gold = "^<think>", weight = 0.2}}`: docs/rewards.md."""
+    metric: str = "accuracy"
+    """What the answers of a group must differ in: `accuracy`, or the name of a term with a verifier."""
     system: str = ""
     """System prompt put before every row that has none."""
     suffix: str = ""
@@ -73,6 +82,13 @@ class FilterConfig:
         """The training sets, however many."""
         return (self.data,) if isinstance(self.data, str) else self.data
 
+    @property
+    def judging(self) -> Judging:
+        """What rows are judged by that do not say."""
+        return Judging(
+            verifier=self.verifier, verifiers=self.verifiers, by=self.verifiers_by, terms=self.terms
+        )  # fmt: skip
+
     def greedy_or(self, temperature: float) -> float:
         """The temperature of an evaluation, in a run of that temperature."""
         if self.eval_temperature is not None:
@@ -83,8 +99,7 @@ class FilterConfig:
         """Refuse values that cannot work."""
         if not self.data or not all(self.sets):
             raise ValueError("`data` must name a data set, for instance a JSONL, Parquet or CSV file")
-        if self.verifier and self.verifier not in VERIFIERS:
-            raise ValueError(f"`verifier` must be one of {', '.join(VERIFIERS)}, or empty")
+        self.judging.check()
         if self.min_survivors < 2:
             raise ValueError("`min_survivors` must be at least 2: one sample has nothing to be compared with")
         if not 0 <= self.low_keep_rate <= 1:

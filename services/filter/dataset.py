@@ -21,6 +21,7 @@ from common.messages import ChatMessage
 from services.filter.config import FilterConfig
 from services.filter.duplicates import Found, Uniques, fingerprint
 from services.filter.fitting import Count, counter, fitted, last_user
+from services.filter.judging import UNSAID, Judging, check_metric
 from services.filter.schema import Refusal, Row, parse
 from services.filter.sources import Source, raw_rows, source
 
@@ -47,13 +48,15 @@ class Dataset:
         return len(self.refusals) + len(found.rows) + len(found.duplicates) + len(found.near) + len(found.conflicts)
 
 
-def load(names: Sequence[str], *, verifier: str = "", category: str = "data_source") -> list[Dataset]:
+def load(
+    names: Sequence[str], *, judging: Judging = UNSAID, category: str = "data_source"
+) -> list[Dataset]:  # fmt: skip
     """Read data sets, each prompt of all together once; raises `UserError` if one cannot be read at all."""
     sources = [source(name) for name in names]
     uniques, refusals = Uniques(), [list[Refusal]() for _ in names]
     for place, one in enumerate(sources):
         for number, raw in raw_rows(one):
-            row = parse(number, raw, verifier=verifier, category=category)
+            row = parse(number, raw, judging=judging, category=category)
             if isinstance(row, Refusal):
                 refusals[place].append(row)
             else:
@@ -67,11 +70,11 @@ def training_rows(config: FilterConfig, run: RunConfig | None = None) -> tuple[l
 
     Without `run` nobody looks at the lengths of the prompts.
     """
-    sets = load(config.sets, verifier=config.verifier, category=config.category)
+    sets = load(config.sets, judging=config.judging, category=config.category)
     _count(sets)
     train = _usable(sets, config)
     if config.eval_data:
-        held_out = _usable(load([config.eval_data], verifier=config.verifier), config)
+        held_out = _usable(load([config.eval_data], judging=config.judging), config)
     else:
         held_out = sorted(sorted(train, key=_hash)[: config.eval_rows], key=lambda row: row.number)
     train = _without(train, held_out)
@@ -81,6 +84,7 @@ def training_rows(config: FilterConfig, run: RunConfig | None = None) -> tuple[l
     if not ready[0]:
         names = ", ".join(config.sets)
         raise UserError(f"data {names} has no row to train on: see `dapo data check {names}`")
+    check_metric(ready[0], config.metric)
     return ready[0], ready[1]
 
 

@@ -3,8 +3,9 @@
     keep  iff  at least `min_survivors` samples have a verdict, max acc - min acc > 1e-6,
                and the pass rate, the mean accuracy, lies in the band (0 to 1 unless the user narrows it)
 
-On the raw accuracy of the verifier, never on the shaped reward: an all-wrong group with answers of different lengths
-has different rewards and nothing to teach. Source: DAPO (arXiv 2503.14476), section 3.2.
+On a raw score, the verifier's accuracy unless [filter] metric names that of a further verifier, never on the shaped
+reward: an all-wrong group with answers of different lengths has different rewards and nothing to teach. Source: DAPO
+(arXiv 2503.14476), section 3.2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import UserError
 from common.messages import Verdict
+from services.filter.judging import ACCURACY
 
 TOLERANCE = 1e-6
 
@@ -38,13 +41,14 @@ def drop_reason(
     min_survivors: int,
     dynamic: bool = True,
     pass_band: tuple[float, float] = (0.0, 1.0),
+    metric: str = ACCURACY,
     cut: bool = False,
 ) -> str | None:
     """Why a group is not trained, or None if it is kept.
 
     `cut`: every answer ended for lack of room. Not `dynamic`: all is kept that has survivors, as without DAPO 3.2.
     """
-    accuracies = np.asarray([v.score for v in verdicts if v.verdict != "error"], dtype=np.float64)
+    accuracies = np.asarray([measured(v, metric) for v in verdicts if v.verdict != "error"], dtype=np.float64)
     if accuracies.size < min_survivors:
         return "too_few_survivors"
     if not dynamic:
@@ -52,6 +56,16 @@ def drop_reason(
     if accuracies.max() - accuracies.min() <= TOLERANCE:
         return _alike(float(accuracies.max()), cut=cut)
     return _outside(accuracies, pass_band)
+
+
+def measured(verdict: Verdict, metric: str) -> float:
+    """The score of that name; raises `UserError` if the reward service does not give it (D12)."""
+    if metric == ACCURACY:
+        return verdict.score
+    if metric not in verdict.scores:
+        names = ", ".join((ACCURACY, *verdict.scores))
+        raise UserError(f"[filter] metric `{metric}` is not among the scores that the reward gives: {names}")
+    return verdict.scores[metric]
 
 
 def _alike(accuracy: float, *, cut: bool) -> str:

@@ -2,8 +2,8 @@
 
 gym:NAME?size=500&seed=1&KEY=VALUE    further keys are the data set's own settings, for instance max_animals=5
 
-A row is {prompt, answer, data_source: "reasoning_gym/NAME", metadata}. The answer is compared as text (`exact`) unless
-a verifier is named; not covered: the data sets' own scoring of answers that may be written in several ways.
+A row is {prompt, answer, data_source: "reasoning_gym/NAME", metadata}. The library scores the answer (verifier
+`reasoning_gym`) unless another verifier is named; the reward service then needs it too.
 """
 
 import difflib

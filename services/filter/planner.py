@@ -149,6 +149,7 @@ class Planner:
             min_survivors=self._config.min_survivors,
             dynamic=self._config.dynamic_sampling,
             pass_band=self._config.pass_band,
+            metric=self._config.metric,
             cut=all(sample.finish == "length" for sample in scored.group.samples),
         )
 

@@ -23,6 +23,7 @@ import msgspec
 from common.messages import VERIFIERS, ChatMessage, Task
 from services.filter.answers import gold
 from services.filter.gym import SOURCE as GYM_SOURCE
+from services.filter.judging import UNSAID, Judging, can_be_judged, chosen_verifier, metadata, terms
 from services.filter.reading import Unreadable
 from services.filter.values import UnusableError, first, nested, text
 
@@ -58,8 +59,10 @@ class Refusal:
     reason: str
 
 
-def parse(number: int, raw: Any, *, verifier: str = "", category: str = "data_source") -> Row | Refusal:
-    """A raw row (a JSON object or a Parquet record) as a `Row`; `verifier` judges rows that name none.
+def parse(
+    number: int, raw: Any, *, judging: Judging = UNSAID, category: str = "data_source"
+) -> Row | Refusal:  # fmt: skip
+    """A raw row (a JSON object or a Parquet record) as a `Row`; `judging` is what a row is judged by that does not say.
 
     `category` is the field that holds the row's category; `a.b` is field b of the object in field a.
     """
@@ -69,13 +72,16 @@ def parse(number: int, raw: Any, *, verifier: str = "", category: str = "data_so
         if not isinstance(raw, Mapping):
             raise UnusableError("it is not an object: write one object a line")
         chat = _chat(first(raw, *PROMPT_COLUMNS))
+        verifier = _verifier(raw, judging)
         task = Task(
-            verifier=_verifier(raw, verifier),
-            gold=gold(raw),
+            verifier=verifier,
+            gold=gold(raw, structured=verifier == "json_schema"),
             tests=_tests(raw.get("tests")),
             data_source=text(raw.get("data_source"), "data_source"),
+            metadata=metadata(raw),
+            terms=terms(raw, judging),
         )
-        if not task.gold and not task.tests:
+        if not can_be_judged(task):
             raise UnusableError("the answer is missing or empty: give `answer`, `gold` or `tests`")
         _check_fits(chat, task)
         label = text(nested(raw, category), category) or NO_CATEGORY
@@ -106,20 +112,20 @@ def _message(message: Any) -> ChatMessage:
     return ChatMessage(role=message["role"], content=message["content"])
 
 
-def _verifier(raw: Mapping[str, Any], verifier: str) -> str:
-    """Who judges the row: whom it names, else whom the user names, else whom its data_source needs."""
-    name = str(raw.get("verifier") or verifier)
-    if not name:
-        source = raw.get("data_source")
-        if isinstance(raw.get("reward_model"), Mapping) and source and not _is_math(str(source)):
-            raise UnusableError(
-                f"data_source `{source}` is unknown, so nothing says how to judge the answer: name a verifier in "
-                f"column `verifier` or in [filter] verifier; known are {', '.join(VERIFIERS)}"
-            )
-        return "exact" if str(source).startswith(GYM_SOURCE) else DEFAULT_VERIFIER
-    if name not in VERIFIERS:
-        raise UnusableError(f"verifier `{name}` is unknown; known are {', '.join(VERIFIERS)}")
-    return name
+def _verifier(raw: Mapping[str, Any], judging: Judging) -> str:
+    """Who judges the row: whom it or the configuration names, else whom its data_source needs."""
+    name = chosen_verifier(raw, judging)
+    if name:
+        return name
+    source = str(raw.get("data_source") or "")
+    if isinstance(raw.get("reward_model"), Mapping) and source and not _is_math(source):
+        raise UnusableError(
+            f"data_source `{source}` is unknown, so nothing says how to judge the answer: name a verifier in "
+            f"column `verifier`, in [filter] verifier or verifiers; known are {', '.join(VERIFIERS)}"
+        )
+    if source.startswith(GYM_SOURCE):
+        return "reasoning_gym" if raw.get("metadata") else "exact"
+    return DEFAULT_VERIFIER
 
 
 def _is_math(source: str) -> bool:

@@ -53,6 +53,7 @@ FUNCTIONS = {
 """Those that run in a worker; `judge` and `http` are in remote/, `python:` is function.py."""
 LIBRARIES = {"json_schema": "jsonschema", "bleu": "sacrebleu", "chrf": "sacrebleu", "reasoning_gym": "reasoning-gym"}
 """Verifier -> the library it needs beyond those of every installation."""
+EXTRAS = {"reasoning_gym": "data"}
 
 
 def is_local(name: str) -> bool:
@@ -74,7 +75,7 @@ def load(name: str) -> Verifier | None:
     except ImportError as missing:
         raise UnusableError(
             f"verifier `{name}` needs the library `{LIBRARIES.get(name, missing.name)}`, which is not installed: "
-            "pip install 'dapo[rewards]'"
+            f"pip install 'dapo[{EXTRAS.get(name, 'rewards')}]'"
         ) from missing
     return verifier
 

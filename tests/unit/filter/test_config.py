@@ -11,7 +11,13 @@ from services.filter.config import FilterConfig
     ("key", "value", "sentence"),
     [
         ("data", "", "`data` must name a data set"),
-        ("verifier", "mth", "`verifier` must be one of math, exact, regex"),
+        ("verifier", "mth", "verifier `mth` is unknown; known are math, exact, regex"),
+        ("verifiers", {"a": "mth"}, "verifier `mth` is unknown"),
+        ("terms", {"form": {"verifier": "mth"}}, "verifier `mth` is unknown"),
+        ("terms", {"fluency": 1.0}, "term `fluency` needs a verifier; those without one are task, overlong"),
+        ("terms", {"task": {"verifier": "math"}}, "term `task` has a meaning of its own"),
+        ("terms", {"length": float("nan")}, "term `length` has no finite weight"),
+        ("terms", {"form": {"verifier": "regex", "wait": 1}}, "unknown field `wait`"),
         ("min_survivors", 1, "`min_survivors` must be at least 2"),
         ("low_keep_rate", 7.0, "`low_keep_rate` must be a share"),
         ("pass_band", [0.8, 0.2], "`pass_band` must be two shares, the lower one first"),
@@ -23,8 +29,6 @@ from services.filter.config import FilterConfig
         ("reserve", -1, "`reserve` must be 0 or more"),
         ("max_dropped_in_a_row", -1, "`max_dropped_in_a_row` must be 0 or more"),
         ("on_bad_row", "ignore", "invalid enum value 'ignore'"),
-        # D12: there is one metric, the verdict's raw accuracy; asking for another is refused before anything starts
-        ("metric", "acc", "unknown key `metric`"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_before_anything_starts(key: str, value: object, sentence: str) -> None:

@@ -37,7 +37,9 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def test_rows_are_generated_once_and_then_read_from_the_cache(library: StandIn) -> None:
     rows = [load(["gym:leg_counting?size=3&seed=7&most=5"])[0].found.rows for _ in range(2)]
     assert rows[0] == rows[1]
-    assert [(row.chat[0].content, row.task.gold, row.task.verifier) for row in rows[0]][:1] == [("7: 0?", "0", "exact")]
+    assert [(row.chat[0].content, row.task.gold, row.task.verifier) for row in rows[0]][:1] == [
+        ("7: 0?", "0", "reasoning_gym")
+    ]
     assert rows[0][0].category == "reasoning_gym/leg_counting"
     assert library.calls == [{"name": "leg_counting", "size": 3, "seed": 7, "most": 5}]
 

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from services.filter.judging import Judging
 from services.filter.schema import Refusal, Row, parse
 
 VERL = {
@@ -87,9 +88,9 @@ def test_the_mark_of_gsm8k_means_nothing_in_an_answer_of_our_own_schema() -> Non
 
 
 def test_a_verifier_is_taken_from_the_row_then_from_the_user_then_from_the_data_source() -> None:
-    assert usable(VERL | {"verifier": "exact"}, verifier="math").task.verifier == "exact"
-    assert usable(VERL, verifier="exact").task.verifier == "exact"
-    assert usable(VERL | {"data_source": "acme/riddles"}, verifier="exact").task.verifier == "exact"
+    assert usable(VERL | {"verifier": "exact"}, judging=Judging(verifier="math")).task.verifier == "exact"
+    assert usable(VERL, judging=Judging(verifier="exact")).task.verifier == "exact"
+    assert usable(VERL | {"data_source": "acme/riddles"}, judging=Judging(verifier="exact")).task.verifier == "exact"
     assert usable(VERL | {"data_source": "aime2025"}).task.verifier == "math"
 
 

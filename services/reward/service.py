@@ -10,6 +10,7 @@ shown and counted.
 import asyncio
 import itertools
 import logging
+from collections.abc import Sequence
 
 from prometheus_client import Counter
 
@@ -18,8 +19,9 @@ from common.codec import Arrays, decode_group, encode
 from common.each import for_each
 from common.errors import RefusedError, WireError
 from common.history import History
-from common.messages import GROUPS, SCORED, Group, Scored
+from common.messages import GROUPS, SCORED, Group, Scored, Task, Verdict
 from common.stages import Stage
+from services.reward.f1 import MACRO_F1, MacroF1
 from services.reward.scoring import Judge, judged
 from services.reward.shaping import Shaping
 
@@ -41,6 +43,7 @@ class RewardService:
         self._history = history
         self._max_groups = max_groups
         self._retries = retries
+        self._f1 = MacroF1()
         self._stage = Stage("reward")
 
     async def run(self) -> None:
@@ -73,9 +76,15 @@ class RewardService:
         verdicts = await asyncio.gather(
             *(judged(self._judge, sample.text, task, question, retries=self._retries) for sample in group.samples)
         )
+        self._count(task, verdicts)
         ends = list(itertools.accumulate(sample.num_tokens for sample in group.samples))
         terms = [
             self._shaping.terms(verdict, sample, task.terms, arrays.token_ids[end - sample.num_tokens : end])
             for verdict, sample, end in zip(verdicts, group.samples, ends, strict=True)
         ]
         return Scored(group=group, verdicts=list(verdicts), terms=terms)
+
+    def _count(self, task: Task, verdicts: Sequence[Verdict]) -> None:
+        """Show the macro F1 if these are classifications."""
+        if any([self._f1.add(task, verdict) for verdict in verdicts]):
+            MACRO_F1.set(self._f1.value or 0.0)

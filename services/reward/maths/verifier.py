@@ -14,7 +14,7 @@ MAX_ANSWER = 4_000
 
 def verify_math(output: str, task: Task) -> Verdict:
     """Whether the final answer of `output` is the gold, as mathematics."""
-    gold = _gold(task.gold)
+    gold = gold_form(task.gold)
     if not key(gold):
         return error(BAD_GOLD)
     found = final_answer(output)
@@ -33,7 +33,7 @@ def _same(gold: str, answer: str) -> bool:
     return same_answer(gold, canonical(answer))
 
 
-def _gold(text: str) -> str:
+def gold_form(text: str) -> str:
     """The gold in one spelling, without a box or the worked solution of GSM8K around it."""
     boxes = last_boxes(text)
     if boxes is not None and boxes.contents:

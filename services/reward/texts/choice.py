@@ -35,11 +35,11 @@ _ANOTHER = re.compile(r"(?:^|[,;/&]|\band\b|\bor\b)\s*\(?[A-Z](?:[):]|\.?\s*$)")
 
 def verify_choice(output: str, task: Task) -> Verdict:
     """Whether the letters of the answer are those of the gold answer."""
-    choices = _choices(task)
+    choices = choices_of(task)
     wanted = letters(task.gold, choices)
     if not wanted:
         raise BadGoldError("the answer is no letter and no choice of the row")
-    text = _answer(output)
+    text = answer_of(output)
     if text is None:
         return wrong("no answer")
     found = letters(text, choices)
@@ -75,8 +75,8 @@ def _known(letter: str, choices: Mapping[str, str]) -> str:
     return letter if letter in (choices or LETTERS) else ""
 
 
-def _choices(task: Task) -> dict[str, str]:
-    """Letter -> text."""
+def choices_of(task: Task) -> dict[str, str]:
+    """Letter -> text of the choices of a row; empty if it has none."""
     found = settings(task).get("choices", [])
     if isinstance(found, dict):
         found = {str(key).upper(): str(value) for key, value in found.items()}
@@ -87,7 +87,8 @@ def _choices(task: Task) -> dict[str, str]:
     return found
 
 
-def _answer(output: str) -> str | None:
+def answer_of(output: str) -> str | None:
+    """The words that name the letter; None if there are none."""
     text = response(output)
     if not text:
         return None

@@ -22,7 +22,7 @@ LABEL = "label: "
 
 def verify_classification(output: str, task: Task) -> Verdict:
     """Whether the label is the gold label."""
-    gold, labels = _key(task.gold), _labels(task)
+    gold, labels = label_key(task.gold), labels_of(task)
     if not gold or (labels and gold not in labels):
         raise BadGoldError("the answer is none of the labels" if gold else "there is no label")
     label = predicted(output, labels)
@@ -37,16 +37,18 @@ def predicted(output: str, labels: list[str]) -> str:
     last = (response(output) or "").rpartition("\n")[2]
     candidates = [found.text] if found else []
     candidates += [last, last.rpartition(":")[2], re.split(r"\bis\b", last)[-1]]
-    keys = [key for key in map(_key, candidates) if key and (not labels or key in labels)]
+    keys = [key for key in map(label_key, candidates) if key and (not labels or key in labels)]
     return keys[0] if keys else ""
 
 
-def _labels(task: Task) -> list[str]:
+def labels_of(task: Task) -> list[str]:
+    """The labels of a row; empty if any will do."""
     found = settings(task).get("labels", [])
-    if not isinstance(found, list) or not all(isinstance(label, str) and _key(label) for label in found):
+    if not isinstance(found, list) or not all(isinstance(label, str) and label_key(label) for label in found):
         raise BadGoldError("`labels` of the metadata is not a list of texts")
-    return [_key(label) for label in found]
+    return [label_key(label) for label in found]
 
 
-def _key(text: str) -> str:
+def label_key(text: str) -> str:
+    """A label in one spelling."""
     return re.sub(r"^[^\w]+|[^\w]+$", "", " ".join(undecorated(text).casefold().split()))

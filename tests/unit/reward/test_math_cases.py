@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.reward.offline import judged, read
+from services.reward.config import RewardConfig
+from services.reward.offline import judged
+from services.reward.rows import read
 
 OWN = Path(__file__).parent / "cases_math.jsonl"
 SHARED = Path(__file__).parents[4] / "shared" / "cases" / "math_dev.jsonl"
@@ -18,7 +20,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 async def wrong_verdicts(path: Path, *, workers: int = 2) -> list[str]:
     """Ids of the rows whose verdict is not the one that the file asks for."""
     rows = rows_of(path)
-    verdicts = [verdict async for verdict in judged(read(path, "math"), workers=workers, timeout_s=5.0)]
+    verdicts = [verdict async for verdict in judged(read(path, "math"), RewardConfig(workers=workers))]
     assert len(verdicts) == len(rows)
     return [
         row["id"] for row, v in zip(rows, verdicts, strict=True) if (v.verdict == "correct") != bool(row["correct"])

@@ -1,21 +1,28 @@
 """`dapo export RUN DIR`: a published version of a run as a Hugging Face folder, for transformers and vLLM.
 
-    RUN/weights/vN + configuration, tokenizer and chat template of [run] model -> DIR
+    [run] model, with RUN/weights/vN copied over its parameters -> DIR: configuration, tokenizer, chat template, weights
 
-The written tensors are read again and compared with the version's digests before DIR takes its name.
+The version's digests are checked before, and what transformers reads from the written folder after, bit for bit; only
+then DIR takes its name. Buffers, which are not trained, are those of the starting model.
 """
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from common import config, weights
 from common.config import RunConfig
 from common.errors import USER_ERROR_EXIT_STATUS, DapoError, UserError
-from common.folders import new_folder
+from common.folders import fsync
 from services.cli.evaluate import subject
+
+SHARD = "5GB"
+"""Size above which the weights are written as several files."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         version = export(arguments.run, arguments.folder, step=arguments.step, dtype=arguments.dtype)
-    except UserError as error:
+    except (DapoError, OSError) as error:
         print(f"dapo export: {error}", file=sys.stderr)
-        return USER_ERROR_EXIT_STATUS
+        return USER_ERROR_EXIT_STATUS if isinstance(error, UserError) else 1
     print(f"step {version} of {arguments.run} is in {arguments.folder}")
     return 0
 
@@ -44,54 +51,88 @@ def export(run_folder: Path, folder: Path, *, step: int | None, dtype: str | Non
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not empty: choose another folder, nothing is overwritten")
     source = weights.version_folder(run_folder / "weights", version)
-    with new_folder(folder) as partial:
-        _write(run, source, partial, dtype)
-        partial.chmod(0o755)
+    subject.verified(source, version)
+    with staged(folder.resolve()) as partial:
+        _write(run, source / weights.TENSORS, partial, dtype)
+        _check(source / weights.TENSORS, partial)
     return version
 
 
-def _write(run: RunConfig, source: Path, folder: Path, dtype: str | None) -> None:
-    import torch
-    from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A folder that becomes `folder` at the end of the block, or vanishes; `folder` must not exist or be empty.
 
-    tensors = load_file(source / weights.TENSORS)
-    wanted = getattr(torch, dtype) if dtype else next(iter(tensors.values())).dtype
+    Unlike common/folders.py it leaves alone what others are writing beside it.
+    """
     try:
-        settings, tokenizer = AutoConfig.from_pretrained(run.model), AutoTokenizer.from_pretrained(run.model)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        holder = TemporaryDirectory(prefix=".dapo-export-", dir=folder.parent)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be made ({error.strerror}): choose another folder") from error
+    with holder:
+        partial = Path(holder.name) / folder.name
+        partial.mkdir()
+        yield partial
+        for path in partial.iterdir():
+            path.chmod(partial.stat().st_mode & 0o666)  # safetensors lets nobody else read
+            fsync(path)
+        fsync(partial)
+        os.rename(partial, folder)
+        fsync(folder.parent)
+
+
+def _write(run: RunConfig, tensors: Path, folder: Path, dtype: str | None) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    subject.without_bars()
+    wanted = getattr(torch, dtype) if dtype else _dtype_of(tensors)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(run.model, dtype=wanted)
+        tokenizer = AutoTokenizer.from_pretrained(run.model)
     except (OSError, ValueError) as error:
         raise UserError(f"[run] model `{run.model}` of the run cannot be read any more: {error}") from error
     if run.chat_template:
         tokenizer.chat_template = run.template_text
-    model = AutoModelForCausalLM.from_config(settings, dtype=wanted)
-    _load(model, {name: tensor.to(wanted) for name, tensor in tensors.items()})
-    try:
-        model.generation_config = GenerationConfig.from_pretrained(run.model)
-    except OSError:  # a model need not have one
-        model.generation_config = GenerationConfig.from_model_config(settings)
-    model.save_pretrained(folder)
+    _load(model, tensors)
+    model.save_pretrained(folder, max_shard_size=SHARD)
     tokenizer.save_pretrained(folder)
-    _check(folder, {name: tensor.to(wanted) for name, tensor in tensors.items()})
 
 
-def _load(model: Any, tensors: dict[str, Any]) -> None:
-    """Fill the model; a tied head may be missing, nothing else."""
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    if unexpected or set(missing) - tied:
-        raise DapoError(f"the weights do not fit the model: {sorted(set(missing) - tied) + list(unexpected)}")
-    model.tie_weights()
+def _load(model: Any, tensors: Path) -> None:
+    """Copy every published tensor over the parameter of its name, one at a time; a tied head is the embedding."""
+    import torch
+    from safetensors import safe_open
+
+    parameters = dict(model.named_parameters())
+    with safe_open(tensors, framework="pt") as file, torch.no_grad():
+        wrong = set(file.keys()) ^ set(parameters)
+        wrong |= {name for name in set(parameters) - wrong if file.get_tensor(name).shape != parameters[name].shape}
+        if wrong:
+            raise DapoError(f"the weights are not those of the run's [run] model: {', '.join(sorted(wrong)[:3])}")
+        for name, parameter in parameters.items():
+            parameter.copy_(file.get_tensor(name))
 
 
-def _check(folder: Path, tensors: dict[str, Any]) -> None:
+def _check(tensors: Path, folder: Path) -> None:
     """What transformers reads from the folder is what was published, bit for bit."""
     import torch
+    from safetensors import safe_open
     from transformers import AutoModelForCausalLM
 
     read = dict(AutoModelForCausalLM.from_pretrained(folder, dtype="auto").named_parameters())
-    wrong = [name for name, tensor in tensors.items() if name not in read or not torch.equal(read[name], tensor)]
+    with safe_open(tensors, framework="pt") as file:
+        names = file.keys()
+        wrong = [n for n in names if n not in read or not torch.equal(read[n], file.get_tensor(n).to(read[n].dtype))]
     if wrong:
-        raise DapoError(f"the exported folder does not hold the published weights: {', '.join(wrong)}")
+        raise DapoError(f"the exported folder does not hold the published weights: {', '.join(wrong[:3])}")
+
+
+def _dtype_of(tensors: Path) -> Any:
+    from safetensors import safe_open
+
+    with safe_open(tensors, framework="pt") as file:
+        return file.get_tensor(next(iter(file.keys()))).dtype
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from services.cli.ports import Endpoint
 from services.cli.scrape import Number, scrape
 from services.cli.shares import SECONDS, Growth, Seconds, add
-from services.cli.snapshot import Snapshot, read_rows
+from services.cli.snapshot import Snapshot, read_evals, read_rows
 
 STAGES_FILE = "stages.json"
 """The seconds every stage has spent busy, starved and blocked since the run was started or resumed."""
@@ -53,7 +53,7 @@ class Reader:
         return Snapshot(
             steps=self._steps,
             rows=read_rows(self._folder / "metrics.jsonl", tail=True),
-            evals=read_rows(self._folder / "evals.jsonl"),
+            evals=read_evals(self._folder),
             numbers=numbers,
             seconds=self._stage_seconds(),
             tokens_per_s=self._rates(),

@@ -22,7 +22,7 @@ class Snapshot:
     rows: Sequence[Row]
     """The newest lines of metrics.jsonl, oldest first."""
     evals: Sequence[Row]
-    """All of evals.jsonl."""
+    """Of evals.jsonl, those that measured something."""
     numbers: Numbers
     seconds: Seconds
     """Of every stage, lately."""
@@ -60,6 +60,11 @@ def read_rows(path: Path, *, tail: bool = False) -> list[Row]:
         return []
     rows = [_parsed(line) for line in lines]
     return [row for row in rows if row is not None]
+
+
+def read_evals(folder: Path) -> list[Row]:
+    """The evaluations of a run, without those in which no answer could be judged: they say nothing."""
+    return [row for row in read_rows(folder / "evals.jsonl") if row["accuracy"] is not None]
 
 
 def _parsed(line: bytes) -> Row | None:

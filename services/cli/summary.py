@@ -17,7 +17,7 @@ from services.cli.audit.reading import Stream, read_streams
 from services.cli.folder import CONFIG
 from services.cli.reader import STAGES_FILE
 from services.cli.shares import STATES, Seconds, shares
-from services.cli.snapshot import Row, read_rows
+from services.cli.snapshot import Row, read_evals, read_rows
 from services.cli.view import STAGES
 
 Report = Mapping[str, Any]
@@ -58,7 +58,7 @@ def summarise(folder: Path, report: Report, *, wall_s: float) -> Summary:
     stages = folder / STAGES_FILE
     return Summary(
         rows=rows,
-        evals=read_rows(folder / "evals.jsonl"),
+        evals=read_evals(folder),
         stages=json.loads(stages.read_text(encoding="utf-8")) if stages.exists() else {},
         report=report,
         run=config.section(config.read(folder / CONFIG), "run", RunConfig),

@@ -113,8 +113,8 @@ class FilterConfig:
         self._check_sampling()
 
     def _check_evaluation(self) -> None:
-        if self.eval_samples < 1:
-            raise ValueError("`eval_samples` must be at least 1")
+        if not 1 <= self.eval_samples <= 4096:
+            raise ValueError("`eval_samples` must be at least 1 and at most 4096")
         if self.eval_temperature is not None and self.eval_temperature < 0:
             raise ValueError("`eval_temperature` must be 0 or more")
         if self.eval_samples > 1 and self.eval_temperature == 0:

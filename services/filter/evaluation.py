@@ -1,6 +1,6 @@
 """Evaluation on held-out rows, outside the training: when one is due, its tally, and evals.jsonl.
 
-    version 0, every `every` versions, the last version -> k answers a row -> avg@k, pass@k -> RUN/evals.jsonl
+    version 0, every `every` versions, the last version -> n answers a row -> avg@n, pass@k -> RUN/evals.jsonl
 
 A held-out prompt is outside admission and its group is never trained. Its answers may come from versions newer than
 the one it was issued for; the tally says which.
@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.messages import Scored, Verdict
+from common.config import RunConfig
+from common.messages import Sampling, Scored, Verdict
 from services.filter.ages import versions_of
+from services.filter.config import FilterConfig
 from services.filter.passes import ks, pass_at
+from services.filter.prompts import sampling_seed
 from services.filter.schema import Row
 from services.filter.state import EvalTally
 
@@ -25,9 +28,12 @@ PREFIX = "eval/"
 class Evaluation:
     """Owns the tallies of the state."""
 
-    def __init__(self, tallies: dict[int, EvalTally], *, rows: Sequence[Row], every: int, last: int) -> None:
+    def __init__(
+        self, tallies: dict[int, EvalTally], *, rows: Sequence[Row], every: int, last: int, samples: int = 1
+    ) -> None:
         self._tallies = tallies
         self._rows = rows
+        self._samples = samples
         self._every = every
         self._last = last
 
@@ -41,7 +47,7 @@ class Evaluation:
 
     def start(self, version: int) -> list[tuple[str, Row]]:
         """Open the tally of a version; returns the rows to ask, by id."""
-        self._tallies[version] = EvalTally(rows=len(self._rows))
+        self._tallies[version] = EvalTally(rows=len(self._rows), samples=self._samples)
         return [(f"{PREFIX}{version}/{place:06d}", row) for place, row in enumerate(self._rows)]
 
     def tally(self, scored: Scored) -> None:
@@ -74,6 +80,21 @@ class Evaluation:
         return self._tallies.get(int(version)) if name.startswith(PREFIX) and version.isdigit() else None
 
 
+def sampling(run: RunConfig, config: FilterConfig, place: int) -> Sampling:
+    """How a held-out row is answered: under every version with the same random numbers, which no other row has."""
+    return Sampling(
+        n=config.eval_samples,
+        temperature=config.greedy_or(run.temperature),
+        max_tokens=run.max_response_tokens,
+        seed=sampling_seed(run.seed, f"{PREFIX}{place:06d}"),
+    )
+
+
+def measures(tally: EvalTally) -> dict[str, float | None]:
+    """avg@n and pass@k by name."""
+    return {f"avg@{tally.samples}": tally.accuracy, **{f"pass@{k}": rate for k, rate in tally.pass_rates.items()}}
+
+
 def add(tally: EvalTally, verdicts: Sequence[Verdict]) -> None:
     """Count the answers to one row."""
     judged = [verdict for verdict in verdicts if verdict.verdict != "error"]
@@ -82,9 +103,10 @@ def add(tally: EvalTally, verdicts: Sequence[Verdict]) -> None:
     tally.judged += len(judged)
     tally.correct += sum(verdict.score for verdict in judged)
     tally.errors += len(verdicts) - len(judged)
-    for k in ks(len(judged)):
-        tally.passes[k] = tally.passes.get(k, 0.0) + pass_at(k, answers=len(judged), right=right)
-        tally.ranked[k] = tally.ranked.get(k, 0) + 1
+    for k in ks(tally.samples):
+        if k <= len(judged):
+            tally.passes[k] = tally.passes.get(k, 0.0) + pass_at(k, answers=len(judged), right=right)
+            tally.ranked[k] = tally.ranked.get(k, 0) + 1
 
 
 def write_evals(path: Path, tallies: Mapping[int, EvalTally]) -> None:
@@ -109,7 +131,7 @@ def _written(path: Path) -> dict[int, dict[str, Any]]:
 def _line(version: int, tally: EvalTally) -> dict[str, Any]:
     return {
         "version": version, "accuracy": tally.accuracy, "correct": tally.correct, "rows": tally.rows,
-        "judged": tally.judged, "errors": tally.errors,
-        **{f"pass@{k}": rate for k, rate in tally.pass_rates.items() if k > 1}, "dead": len(tally.dead),
-        "min_version": tally.min_version, "max_version": tally.max_version, "time": time.time(),
+        "samples": tally.samples, "judged": tally.judged, "errors": tally.errors, **measures(tally),
+        "dead": len(tally.dead), "min_version": tally.min_version, "max_version": tally.max_version,
+        "time": time.time(),
     }  # fmt: skip

@@ -58,8 +58,8 @@ class Measures:
         KEEP_RATE.set(state.keep_rate)
         RECENT_KEEP_RATE.set(state.recent_keep_rate)
         finished = [version for version, tally in state.evals.items() if tally.finished]
-        if finished:
-            EVAL.set(state.evals[max(finished)].accuracy)
+        if finished and (accuracy := state.evals[max(finished)].accuracy) is not None:
+            EVAL.set(accuracy)
         self._watch_keep_rate(state)
         self._show_categories(state.sampler)
 

@@ -3,7 +3,8 @@
     pass@k = 1 - C(n - c, k) / C(n, k)          the unbiased estimate of "one of k answers is right"
 
 Source: Evaluating Large Language Models Trained on Code (arXiv 2107.03374), eq. 1. Answers that could not be judged are
-left out, so n may differ from row to row; a row says nothing of a k above its n.
+left out, so n may differ from row to row; a row says nothing of a k above its n. The same k are reported for every row,
+so that no figure rests on just the rows in which a verifier failed.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ def pass_at(k: int, *, answers: int, right: int) -> float:
 
 
 def ks(answers: int) -> Iterator[int]:
-    """The k that are reported: powers of two, and the number of answers itself."""
+    """The k that are reported: powers of two, and the number of answers asked for."""
     k = 1
     while k < answers:
         yield k

@@ -21,6 +21,7 @@ from services.filter.ages import Versions, chosen_batch, versions_of
 from services.filter.config import FilterConfig
 from services.filter.dynamic_sampling import cap_message, drop_reason
 from services.filter.evaluation import Evaluation
+from services.filter.evaluation import sampling as eval_sampling
 from services.filter.prompts import Sampler, UniformSampler, reissued, sampling_seed
 from services.filter.schema import Row
 from services.filter.state import FilterState
@@ -65,7 +66,9 @@ class Planner:
         """`sampler` chooses the rows; without one they are drawn uniformly."""
         self.state = state
         self.pool: dict[str, Waiting] = {}
-        self.evaluation = Evaluation(state.evals, rows=held_out, every=config.eval_every, last=run.steps)
+        self.evaluation = Evaluation(
+            state.evals, rows=held_out, every=config.eval_every, last=run.steps, samples=config.eval_samples
+        )
         self._run = run
         self._config = config
         self.sampler: Sampler = sampler or UniformSampler(len(rows), seed=run.seed)
@@ -220,13 +223,8 @@ class Planner:
     def _issue_evals(self, now: float) -> None:
         """Ask the held-out rows if an evaluation is due."""
         if self.evaluation.is_due(self.state.version):
-            sampling = Sampling(
-                n=self._config.eval_samples,
-                temperature=self._config.greedy_or(self._run.temperature),
-                max_tokens=self._run.max_response_tokens,
-                seed=self._run.seed,
-            )
             for place, (name, row) in enumerate(self.evaluation.start(self.state.version)):
+                sampling = eval_sampling(self._run, self._config, place)
                 self._offer_prompt(name, "eval", row, number=place, sampling=sampling, now=now)
 
     def _offer_prompt(self, name: str, kind: Kind, row: Row, *, number: int, sampling: Sampling, now: float) -> None:

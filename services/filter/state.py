@@ -16,6 +16,8 @@ class EvalTally(Struct, kw_only=True):
     """One evaluation of the held-out rows."""
 
     rows: int
+    samples: int = 1
+    """Answers asked for to every row."""
     answered: int = 0
     """Rows that came back."""
     judged: int = 0
@@ -25,7 +27,7 @@ class EvalTally(Struct, kw_only=True):
     errors: int = 0
     """Answers that no verifier could judge."""
     passes: dict[int, float] = field(default_factory=dict)
-    """Sum of pass@k over the rows with k judged answers, by k."""
+    """Sum of pass@k over the rows with k judged answers or more, by k."""
     ranked: dict[int, int] = field(default_factory=dict)
     """Number of those rows."""
     dead: list[str] = field(default_factory=list)
@@ -38,9 +40,9 @@ class EvalTally(Struct, kw_only=True):
         return self.answered + len(self.dead) >= self.rows
 
     @property
-    def accuracy(self) -> float:
-        """Mean score of the answers that could be judged: avg@k for k answers a row."""
-        return self.correct / self.judged if self.judged else 0.0
+    def accuracy(self) -> float | None:
+        """Mean score of the answers that could be judged: avg@k for k answers a row; None if there are none."""
+        return self.correct / self.judged if self.judged else None
 
     @property
     def pass_rates(self) -> dict[int, float]:

@@ -5,16 +5,19 @@ prompts -> rollouts -> groups -> rewards -> scored -> tally          until every
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from common import codec
-from common.client import Item, QueueClient, connect
+from common.client import Delivery, Item, QueueClient, connect
 from common.config import RunConfig
+from common.errors import RefusedError, WireError
 from common.messages import GROUPS, POLICY, PROMPTS, SCORED, Policy, Prompt, Sampling
 from common.protocol import QueueStats, Write
-from services.filter.evaluation import PREFIX, add
+from services.filter.config import FilterConfig
+from services.filter.evaluation import PREFIX, add, sampling
 from services.filter.schema import Row
 from services.filter.state import EvalTally
 
@@ -26,14 +29,16 @@ WINDOW = 64
 class Asking:
     """One evaluation under way."""
 
-    def __init__(self, num_rows: int, report: Callable[[EvalTally], None]) -> None:
-        self.tally = EvalTally(rows=num_rows)
+    def __init__(self, num_rows: int, config: FilterConfig, report: Callable[[EvalTally], None]) -> None:
+        self.tally = EvalTally(rows=num_rows, samples=config.eval_samples)
+        self._config = config
         self._report = report
+        self._counted: set[str] = set()
         self._finished = asyncio.Event()
 
-    async def run(self, run: RunConfig, policy: Policy, rows: Sequence[Row], sampling: Sampling) -> None:
+    async def run(self, run: RunConfig, policy: Policy, rows: Sequence[Row]) -> None:
         """Have every row answered. Waits for rollouts and rewards, without limit."""
-        items = [_item(place, row, sampling, policy.version) for place, row in enumerate(rows)]
+        items = [_item(n, row, sampling(run, self._config, n), policy.version) for n, row in enumerate(rows)]
         async with connect(run.broker, "evaluation-0", heartbeat_s=run.heartbeat_s) as client:
             await client.give(writes=[Write(register=POLICY, value=codec.encode(policy)[0], expected=0)])
             for at in range(0, len(items), AT_ONCE):
@@ -50,10 +55,20 @@ class Asking:
         inbox = client.take(SCORED, window=WINDOW)
         while True:
             item = await inbox.get()
-            scored, _ = codec.decode_scored(item.frames)
-            add(self.tally, scored.verdicts)
-            await client.settle([item.lease], reason="evaluated")
+            self._add(item)
+            with contextlib.suppress(RefusedError):  # the lease was lost: it comes again and is not counted again
+                await client.settle([item.lease], reason="evaluated")
             self._progress()
+
+    def _add(self, item: Delivery) -> None:
+        """Count a row once, however often it is delivered; one that nobody can read counts as not answered."""
+        if item.id in self._counted:
+            return
+        self._counted.add(item.id)
+        try:
+            add(self.tally, codec.decode_scored(item.frames)[0].verdicts)
+        except WireError:
+            self.tally.dead.append(item.id)
 
     async def _bury(self, client: QueueClient, queue: str) -> None:
         """Dead letters of a queue -> tally, for ever. Waits for the broker to report one."""
@@ -61,7 +76,8 @@ class Asking:
         while True:
             register = await watched.changed()
             stats = msgspec.msgpack.decode(register.value, type=QueueStats) if register.version else QueueStats()
-            self.tally.dead += [name for name in stats.dead if name not in self.tally.dead]
+            self.tally.dead += [name for name in stats.dead if name not in self._counted]
+            self._counted.update(stats.dead)
             self._progress()
 
     def _progress(self) -> None:
@@ -70,9 +86,14 @@ class Asking:
             self._finished.set()
 
 
-def _item(place: int, row: Row, sampling: Sampling, version: int) -> Item:
+def share(tally: EvalTally) -> float:
+    """How much of an evaluation is done."""
+    return (tally.answered + len(tally.dead)) / tally.rows
+
+
+def _item(place: int, row: Row, how: Sampling, version: int) -> Item:
     prompt = Prompt(
         id=f"{PREFIX}{version}/{place:06d}", kind="eval", row=place, chat=list(row.chat), task=row.task,
-        sampling=sampling, min_version=version,
+        sampling=how, min_version=version,
     )  # fmt: skip
     return Item(PROMPTS, prompt.id, codec.encode(prompt))

@@ -12,65 +12,59 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from common import config
 from common.config import RunConfig
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
 from common.history import History
-from common.messages import Policy, Sampling
+from common.messages import Policy
 from services.cli import inputs, progress
 from services.cli.board import Board, Outcome
 from services.cli.evaluate import subject
-from services.cli.evaluate.asking import Asking
+from services.cli.evaluate.asking import Asking, share
+from services.cli.evaluate.figures import emptiness, figures, table
 from services.cli.folder import CONFIG
 from services.cli.guard import guarded
 from services.cli.processes import read_sections, specs
 from services.cli.supervisor import Supervisor
+from services.filter.config import FilterConfig
+from services.filter.judging import ACCURACY
 from services.filter.schema import Row
-from services.filter.state import EvalTally
 
 ROLES = ("broker", "rollout", "reward")
+NAME = "eval"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate and print; returns the exit status."""
     arguments = _arguments(argv)
-    console = Console(stderr=True)
-    folder = Path(tempfile.mkdtemp(prefix="dapo-eval-"))
+    folder = subject.own_folder(arguments.target)
     try:
-        outcome, figures = _evaluate(arguments, folder, console)
+        outcome, found = _evaluate(arguments, folder, Console(stderr=True))
     except UserError as error:
-        outcome, figures = Outcome(status=USER_ERROR_EXIT_STATUS, message=str(error)), {}
-    if outcome.status:
-        print(f"dapo eval: {outcome.message}; logs are in {folder}" if outcome.status == 1 else
-              f"dapo eval: {outcome.message}", file=sys.stderr)  # fmt: skip
-    if outcome.status != 1:
-        shutil.rmtree(folder, ignore_errors=True)
+        outcome, found = Outcome(status=USER_ERROR_EXIT_STATUS, message=str(error)), {}
+    except KeyboardInterrupt:
+        outcome, found = Outcome(status=130), {}
     if outcome.status == 0:
-        print(json.dumps(figures)) if arguments.json else Console().print(table(figures))
+        print(json.dumps(found)) if arguments.json else Console().print(table(found))
+    else:
+        print(f"dapo eval: {_complaint(outcome, folder)}", file=sys.stderr)
+    shutil.rmtree(folder / NAME / "weights" if outcome.status == 1 else folder, ignore_errors=True)
     return outcome.status
 
 
-def table(figures: Mapping[str, Any]) -> Table:
-    """The figures for a person."""
-    title = f"{figures['model']} step {figures['step']}: {figures['rows']} rows, {figures['samples']} answers each"
-    view = Table("measure", "value", title=title, title_justify="left")
-    for key in [key for key in figures if key.startswith(("avg@", "pass@"))]:
-        view.add_row(key, f"{figures[key]:.4f}")
-    view.add_row("temperature", str(figures["temperature"]))
-    view.add_row("answers without a verdict, left out", str(figures["errors"]))
-    view.add_row("rows that were not answered", str(figures["dead"]))
-    view.add_row("seconds", f"{figures['seconds']:.0f}")
-    return view
+def _complaint(outcome: Outcome, folder: Path) -> str:
+    if outcome.status > 128:
+        return "stopped, nothing was measured"
+    return f"{outcome.message}; logs are in {folder / NAME / 'logs'}" if outcome.status == 1 else outcome.message
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -90,55 +84,39 @@ def _evaluate(arguments: argparse.Namespace, folder: Path, console: Console) -> 
     run: RunConfig = sections["run"]
     inputs.prepare(run, sections["filter"], console)
     inputs.check_model(run)
-    rows = _rows(sections)
+    rows = _rows(sections["filter"], run)
     config.write(run.path / CONFIG, sections)
     policy = _policy(arguments, run)
-    sampling = Sampling(
-        n=sections["filter"].eval_samples,
-        temperature=sections["filter"].greedy_or(run.temperature),
-        max_tokens=run.max_response_tokens,
-        seed=run.seed,
-    )
     start = time.monotonic()
     with progress.shown(console) as report:
-        asking = Asking(len(rows), lambda tally: report("evaluating", share(tally)))
-        outcome = _supervise(sections, asking, policy, rows, sampling)
-    figures = {
-        "model": run.model, "step": policy.version, "rows": len(rows), "samples": sampling.n,
-        "temperature": sampling.temperature, **measures(asking.tally, sampling.n),
-        "seconds": time.monotonic() - start, "digest": policy.digest,
-    }  # fmt: skip
-    return outcome, figures
-
-
-def measures(tally: EvalTally, samples: int) -> dict[str, float]:
-    """avg@k and pass@k by name, and what they leave out."""
-    passes = {f"pass@{k}": rate for k, rate in tally.pass_rates.items()}
-    return {f"avg@{samples}": tally.accuracy, **passes, "errors": tally.errors, "dead": len(tally.dead)}
-
-
-def share(tally: EvalTally) -> float:
-    """How much of an evaluation is done."""
-    return (tally.answered + len(tally.dead)) / tally.rows
+        asking = Asking(len(rows), sections["filter"], lambda tally: report("evaluating", share(tally)))
+        outcome = _supervise(sections, asking, policy, rows)
+    if outcome.status == 0 and (message := emptiness(asking.tally)):
+        outcome = Outcome(status=1, message=message)
+    return outcome, figures(run, sections["filter"], policy, asking.tally, seconds=time.monotonic() - start)
 
 
 def _sections(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The configuration in a folder and on ports of its own, with what the command line says of the evaluation."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    own = [f"run.folder={json.dumps(str(folder))}", "run.name=eval", f"run.broker=tcp://127.0.0.1:{port}"]
-    own += [f"{role}.metrics_port=-1" for role in ROLES]
+    own = [f"run.folder={json.dumps(str(folder))}", f"run.name={NAME}", f"run.broker=tcp://127.0.0.1:{port}"]
+    own += ['broker.bind=""', *(f"{role}.metrics_port=-1" for role in ROLES)]
     asked = {"eval_samples": arguments.samples, "eval_temperature": arguments.temperature, "eval_data": arguments.data}
     own += [f"filter.{key}={json.dumps(value)}" for key, value in asked.items() if value is not None]
     sections = read_sections(subject.read_tree(arguments.target, [*arguments.overrides, *own]))
-    (folder / "eval" / "logs").mkdir(parents=True)
+    (folder / NAME / "logs").mkdir(parents=True)
     return sections
 
 
-def _rows(sections: Mapping[str, Any]) -> list[Row]:
+def _rows(settings: FilterConfig, run: RunConfig) -> list[Row]:
+    """The held-out rows; the training data is read only if they are held out of it."""
     from services.filter.dataset import training_rows
 
-    _, held_out = training_rows(sections["filter"], sections["run"])
+    if settings.eval_data:
+        alone = replace(settings, data=settings.eval_data, eval_data="", category="data_source", metric=ACCURACY)
+        return training_rows(replace(alone, eval_rows=0), run)[0]
+    _, held_out = training_rows(settings, run)
     if not held_out:
         raise UserError("no held-out rows: give --data FILE, or set [filter] eval_data or eval_rows")
     return held_out
@@ -153,9 +131,7 @@ def _policy(arguments: argparse.Namespace, run: RunConfig) -> Policy:
     return subject.write_start(run, store)
 
 
-def _supervise(
-    sections: Mapping[str, Any], asking: Asking, policy: Policy, rows: Sequence[Row], sampling: Sampling
-) -> Outcome:
+def _supervise(sections: Mapping[str, Any], asking: Asking, policy: Policy, rows: Sequence[Row]) -> Outcome:
     run: RunConfig = sections["run"]
     mark, board = uuid.uuid4().hex, Board()
     history = History(run.path / "history", "supervisor-0")
@@ -166,7 +142,7 @@ def _supervise(
     ]
 
     async def answered() -> Outcome:
-        await asking.run(run, policy, rows, sampling)
+        await asking.run(run, policy, rows)
         return Outcome(status=0)
 
     supervisor = Supervisor(specs=wanted, steps=0, history=history, board=board)

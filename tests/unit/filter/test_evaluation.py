@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.config import RunConfig
 from common.messages import Prompt, Sampling, Verdict
-from services.filter.evaluation import Evaluation, add, write_evals
+from services.filter.config import FilterConfig
+from services.filter.evaluation import Evaluation, add, sampling, write_evals
 from services.filter.passes import ks, pass_at
 from services.filter.schema import Row
 from services.filter.state import EvalTally
@@ -19,10 +21,8 @@ def evaluation(tallies: dict[int, EvalTally] | None = None, *, rows: int = 2, ev
 
 
 def prompt(name: str, row: Row) -> Prompt:
-    sampling = Sampling(n=1, temperature=0.0, max_tokens=8, seed=0)
-    return Prompt(
-        id=name, kind="eval", row=0, chat=list(row.chat), task=row.task, sampling=sampling, min_version=0
-    )  # fmt: skip
+    greedy = Sampling(n=1, temperature=0.0, max_tokens=8, seed=0)
+    return Prompt(id=name, kind="eval", row=0, chat=list(row.chat), task=row.task, sampling=greedy, min_version=0)
 
 
 def test_the_first_every_third_and_the_last_version_are_due() -> None:
@@ -86,7 +86,7 @@ def test_an_answer_to_an_evaluation_that_nobody_opened_changes_nothing() -> None
 
 def test_evaluations_are_written_once_each_and_in_order_of_version(tmp_path: Path) -> None:
     path = tmp_path / "evals.jsonl"
-    slow = EvalTally(rows=2, answered=1)
+    slow = EvalTally(rows=2, answered=1, judged=1)
     tallies = {10: slow, 20: EvalTally(rows=1, answered=1, judged=1, correct=1.0)}
     write_evals(path, tallies)
     assert [json.loads(line)["version"] for line in path.read_text().splitlines()] == [20]
@@ -117,10 +117,42 @@ def verdicts(*words: str) -> list[Verdict]:
 
 
 def test_answers_without_a_verdict_count_for_nothing() -> None:
-    tally = EvalTally(rows=2)
+    tally = EvalTally(rows=2, samples=4)
     add(tally, verdicts("correct", "wrong", "error", "wrong"))  # 3 judged, 1 right
     add(tally, verdicts("error", "error", "error", "correct"))  # 1 judged, 1 right
     assert (tally.answered, tally.judged, tally.errors) == (2, 4, 4)
     assert tally.accuracy == pytest.approx(2 / 4)
-    # pass@1: (1/3 + 1) / 2; pass@2 and @3: the first row alone, 1 - C(2,2)/C(3,2) = 2/3 and 1
-    assert tally.pass_rates == pytest.approx({1: (1 / 3 + 1) / 2, 2: 2 / 3, 3: 1.0})
+    # pass@1: (1/3 + 1) / 2; pass@2: the first row alone, 1 - C(2,2)/C(3,2) = 2/3; pass@4: no row has four verdicts.
+    # No pass@3 either, although the first row has three: it would be the figure of the rows with a failed verifier.
+    assert tally.pass_rates == pytest.approx({1: (1 / 3 + 1) / 2, 2: 2 / 3})
+    assert tally.ranked == {1: 2, 2: 1}
+
+
+def test_an_evaluation_in_which_every_verifier_failed_is_no_accuracy_of_zero(tmp_path: Path) -> None:
+    tally = EvalTally(rows=1, samples=2)
+    add(tally, verdicts("error", "error"))
+    write_evals(tmp_path / "evals.jsonl", {0: tally})
+    (line,) = map(json.loads, (tmp_path / "evals.jsonl").read_text().splitlines())
+    assert (line["accuracy"], line["avg@2"], line["errors"]) == (None, None, 2)
+    assert "pass@1" not in line
+
+
+def test_evaluations_record_avg_and_pass_at_k(tmp_path: Path) -> None:
+    tally = EvalTally(rows=2, samples=2)
+    add(tally, verdicts("correct", "wrong"))
+    add(tally, verdicts("wrong", "wrong"))
+    write_evals(tmp_path / "evals.jsonl", {3: tally})
+    (line,) = map(json.loads, (tmp_path / "evals.jsonl").read_text().splitlines())
+    # 1 of 4 answers is right; one of the two rows has a right answer among its two
+    assert (line["accuracy"], line["avg@2"], line["samples"]) == (0.25, 0.25, 2)
+    assert (line["pass@1"], line["pass@2"]) == (0.25, 0.5)
+
+
+def test_rows_do_not_share_random_numbers_and_versions_do() -> None:
+    run = RunConfig(name="r", model="none", temperature=0.7)
+    config = FilterConfig(data="none", eval_samples=4)
+    first, second = (sampling(run, config, place) for place in range(2))
+    assert first.seed != second.seed
+    assert first == sampling(run, config, 0)  # no version in it
+    assert (first.n, first.temperature) == (4, 0.7)
+    assert sampling(run, FilterConfig(data="none"), 0).temperature == 0.0  # one answer: greedy

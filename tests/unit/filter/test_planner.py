@@ -312,6 +312,23 @@ def test_held_out_rows_are_asked_at_the_first_version_and_never_trained() -> Non
     assert (planner.state.issued, planner.pool) == (0, {})
 
 
+def test_a_tally_of_several_answers_survives_the_filter() -> None:
+    # the first row is judged before the crash, the second after it: 1 of 2, then 2 of 2 right
+    keys = {"held_out": 2, "eval_samples": 2}
+    run = make_run(steps=4, groups_per_batch=2, max_staleness=0)
+    planner = makers.make_planner(FilterState(), run, **keys)  # type: ignore[arg-type]
+    first, second = prompts(planner.plan(0), "eval")
+    assert (first.sampling.n, first.sampling.temperature) == (2, 1.0)
+    planner.on_scored(1, make_scored(first, versions=[0], accuracies=(1, 0)), FRAMES)
+    planner.plan(0)
+    heir = makers.make_planner(loads(dumps(planner.state)), run, **keys)  # type: ignore[arg-type]
+    assert prompts(heir.plan(0), "eval") == []  # nothing is asked twice
+    heir.on_scored(1, make_scored(second, versions=[0], accuracies=(1, 1)), FRAMES)
+    heir.plan(0)
+    tally = heir.state.evals[0]
+    assert (tally.finished, tally.accuracy, tally.pass_rates) == (True, 3 / 4, {1: 3 / 4, 2: 1.0})
+
+
 def test_the_run_is_finished_only_after_the_last_version_is_evaluated() -> None:
     planner = make_planner(FilterState(version=4, next_step=4), held_out=1)
     (final,) = prompts(planner.plan(0), "eval")

@@ -1,6 +1,7 @@
 """Killable worker processes, from any thread: `judge` borrows one, asks it, and replaces it if it is lost.
 
     judge(output, task) --> idle worker --(deadline passed: kill -9)--> wrong "timeout"
+                                        --(the same, but it hardly got the processor)--> error "starved"
                                         --(died by itself or from outside)--> the next worker, once --> error
 
 Workers are forked from a zygote that has the verifiers loaded, so a replacement takes milliseconds. A verifier that is
@@ -9,86 +10,25 @@ when they are to use it. Workers are also replaced after `recycle_after` request
 `recycle_bytes`, because computer algebra keeps caches.
 """
 
+import os
 import queue
-import resource
-import socket
 import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 from prometheus_client import Counter, Gauge
 
 from common.messages import Task, Verdict
-from services.reward import frames
+from services.reward.handle import Worker
 from services.reward.verifiers import MEMORY, TIMEOUT, UNUSABLE, UnusableError, error, is_local, wrong
-from services.reward.worker import READY, Request
+from services.reward.worker import Request
 from services.reward.zygote import Zygote
 
-START_S = 60.0
 LOOK_EVERY = 16
 """Requests between two looks at the memory of a worker."""
 
 RESTARTS = Counter("dapo_reward_worker_restarts_total", "Worker processes replaced.", ["cause"])
 ALIVE = Gauge("dapo_reward_workers", "Worker processes alive.")
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A worker that gave no verdict: its deadline passed, or it died."""
-
-    cause: str
-    """`timeout` or `died`."""
-
-
-class Worker:
-    """One worker process and the stream to it. Used by one thread at a time."""
-
-    def __init__(self, zygote: Zygote, memory_bytes: int) -> None:
-        """Start the process; it may not be ready yet."""
-        self._zygote = zygote
-        self._stream, theirs = socket.socketpair()
-        self.knows = zygote.loaded
-        self.pid = zygote.start(theirs, memory_bytes)
-        self.requests = 0
-        self._start_bytes = 0
-        theirs.close()
-
-    def wait_until_ready(self) -> None:
-        """Raise unless the process says that it is ready."""
-        if frames.receive(self._stream, time.monotonic() + START_S) != READY:
-            raise EOFError("a worker process did not start")
-        self._start_bytes = self._resident_bytes()
-
-    @property
-    def grown_bytes(self) -> int:
-        """Memory it uses beyond what it used at its start."""
-        return self._resident_bytes() - self._start_bytes
-
-    def ask(self, request: Request) -> Verdict | Lost:
-        """The verdict of the process, or how it was lost."""
-        self.requests += 1
-        deadline = time.monotonic() + request.timeout_s
-        try:
-            frames.send(self._stream, msgspec.msgpack.encode(request), deadline)
-            return msgspec.msgpack.decode(frames.receive(self._stream, deadline), type=Verdict)
-        except TimeoutError:
-            return Lost("timeout")
-        except EOFError:
-            return Lost("died")
-
-    def kill(self) -> None:
-        """End the process at once."""
-        self._stream.close()
-        self._zygote.end(self.pid)
-
-    def _resident_bytes(self) -> int:
-        try:
-            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
-        except OSError:
-            return 0
 
 
 class Workers:
@@ -104,6 +44,7 @@ class Workers:
         self._recycle_after = recycle_after
         self._recycle_bytes = recycle_bytes
         self._lock = threading.Lock()
+        self._slots = threading.Semaphore(len(os.sched_getaffinity(0)))
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         self._zygote = Zygote()
         try:
@@ -135,13 +76,14 @@ class Workers:
             worker = self._idle.get()
             if not self._can_judge(worker, task.verifier):
                 worker = self._replace(worker, "older")
-            answer = worker.ask(request)
+            answer = worker.ask(request, self._slots)
             if isinstance(answer, Verdict):
                 self._idle.put(self._after(worker, answer))
                 return answer
             self._idle.put(self._replace(worker, answer.cause))
-            if answer.cause == "timeout":
-                return msgspec.structs.replace(wrong(TIMEOUT), seconds=self._timeout_s)
+            if answer.cause != "died":
+                verdict = wrong(TIMEOUT) if answer.cause == "timeout" else error("starved")
+                return msgspec.structs.replace(verdict, seconds=self._timeout_s)
         return error("worker died")
 
     def close(self) -> None:
@@ -156,6 +98,8 @@ class Workers:
     def _after(self, worker: Worker, verdict: Verdict) -> Worker:
         if verdict.reason == MEMORY:
             return self._replace(worker, "memory")
+        if worker.nice:
+            return self._replace(worker, "slow")
         if worker.requests % LOOK_EVERY == 0 and worker.grown_bytes > self._recycle_bytes:
             return self._replace(worker, "grown")
         return self._replace(worker, "recycled") if worker.requests >= self._recycle_after else worker

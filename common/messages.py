@@ -22,7 +22,7 @@ PROMPTS, GROUPS, SCORED, BATCHES, FEEDBACK = "prompts", "groups", "scored", "bat
 """The queues, in flow order."""
 VERIFIERS = (
     "math", "exact", "regex", "choice", "json_schema", "classification", "bleu", "chrf", "rouge", "reasoning_gym",
-    "judge", "http",
+    "code", "judge", "http",
 )  # fmt: skip
 """The verifiers that a row may name; services/reward/verifiers.py has them, docs/rewards.md explains them."""
 PYTHON = "python:"

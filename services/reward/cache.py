@@ -13,10 +13,10 @@ import msgspec
 from prometheus_client import Counter
 
 from common.messages import Task, Verdict
-from services.reward.verifiers import FUNCTIONS, MEMORY, TIMEOUT
+from services.reward.verifiers import CODE, FUNCTIONS, MEMORY, TIMEOUT
 
 HITS = Counter("dapo_reward_cache_hits_total", "Verdicts that had been given before.", ["verifier"])
-PURE = frozenset(FUNCTIONS) - {"code"}
+PURE = frozenset(FUNCTIONS) - {CODE}
 
 Key = bytes
 

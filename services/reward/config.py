@@ -1,9 +1,41 @@
 """Section [reward]."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from common.messages import PYTHON
+from services.reward.limits import Limits
 from services.reward.remote.config import HttpConfig, JudgeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeConfig:
+    """[reward.code]: what a program of the model may use when the verifier `code` runs it."""
+
+    case_timeout_s: float = 6.0
+    """Processor seconds of one test; the wall clock allows twice that and a second."""
+    timeout_s: float = 60.0
+    """Wall-clock seconds of all tests of a program."""
+    memory_mib: int = 1024
+    """Address space of the program, its interpreter included."""
+    output_mib: int = 8
+    """What it may print, or return, in one test."""
+    files_mib: int = 16
+    """What it may write to its folder in one test."""
+    unconfined: bool = False
+    """Run programs where neither seccomp nor bubblewrap can be had: only where the machine is thrown away after."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        for key in ("case_timeout_s", "timeout_s", "memory_mib", "output_mib", "files_mib"):
+            if getattr(self, key) <= 0:
+                raise ValueError(f"`code.{key}` must be above 0")
+
+    def limits(self) -> Limits:
+        """As a program is given them."""
+        return Limits(
+            case_s=self.case_timeout_s, total_s=self.timeout_s, memory_mib=self.memory_mib, output_mib=self.output_mib,
+            files_mib=self.files_mib, unconfined=self.unconfined,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +72,8 @@ class RewardConfig:
     """Tokens in a row whose repetitions the term `repetition` counts."""
     functions: tuple[str, ...] = ()
     """Verifiers of yours that tasks may name: `python:package.module:function`."""
+    code: CodeConfig = field(default_factory=CodeConfig)
+    """Limits of the programs that the verifier `code` runs."""
     judge: JudgeConfig | None = None
     """The model that the verifier `judge` asks."""
     http: HttpConfig | None = None

@@ -67,6 +67,15 @@ def _classification(output: str, task: Task) -> Steps:
     yield "label", predicted(output, labels_of(task)) or "none"
 
 
+def _code(output: str, task: Task) -> Steps:
+    from services.reward.code.cases import cases_of
+    from services.reward.code.extraction import program_of
+
+    tests = cases_of(task)
+    yield "tests", f"{len(tests.cases)}, of {tests.function or 'what is read and printed'}"
+    yield "program", program_of(output, tests.function) or "none"
+
+
 _OF: dict[str, Callable[[str, Task], Steps]] = {
-    "math": _math, "exact": _exact, "choice": _choice, "classification": _classification,
+    "math": _math, "exact": _exact, "choice": _choice, "classification": _classification, "code": _code,
 }  # fmt: skip

@@ -53,7 +53,7 @@ async def open_judges(config: RewardConfig, *, queue_limit: int) -> AsyncIterato
     pool = open_pool(
         config.workers, timeout_s=config.timeout_s, memory_bytes=config.memory_mib << 20,
         recycle_after=config.recycle_after, recycle_bytes=config.recycle_mib << 20, functions=config.functions,
-        cache_size=config.cache_size, queue_limit=queue_limit,
+        cache_size=config.cache_size, queue_limit=queue_limit, limits=config.code.limits(),
     )  # fmt: skip
     async with open_remote(config) as remote, pool as opened:
         yield Judges(opened, remote)

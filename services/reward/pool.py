@@ -15,6 +15,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from common.errors import UserError
 from common.messages import PYTHON, VERIFIERS, Task, Verdict
 from services.reward.cache import HITS, VerdictCache
+from services.reward.limits import Limits
 from services.reward.verifiers import TIMEOUT, UNUSABLE, UnusableError, error
 from services.reward.workers import Workers
 
@@ -81,13 +82,14 @@ class Pool:
 async def open_pool(
     workers: int, *, timeout_s: float, memory_bytes: int, recycle_after: int, queue_limit: int,
     recycle_bytes: int = RECYCLE_BYTES, functions: Sequence[str] = (), cache_size: int = 0,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Pool]:  # fmt: skip
     """A pool for the length of the block; its workers are started first and killed at the end."""
     threads = ThreadPoolExecutor(workers, thread_name_prefix="verifier")
     try:
         processes = await asyncio.to_thread(
             Workers, workers, timeout_s=timeout_s, memory_bytes=memory_bytes, recycle_after=recycle_after,
-            recycle_bytes=recycle_bytes, load=functions,
+            recycle_bytes=recycle_bytes, load=functions, limits=limits,
         )  # fmt: skip
     except UnusableError as problem:
         raise UserError(f"[reward] functions: {problem}") from problem

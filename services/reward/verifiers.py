@@ -16,6 +16,8 @@ from typing import Protocol
 
 from common.messages import PYTHON, Task, Verdict
 
+CODE = "code"
+"""The verifier that runs programs, in a sandbox and under limits of its own."""
 BAD_GOLD = "bad_gold"
 UNUSABLE = "unusable"
 TIMEOUT = "timeout"
@@ -49,9 +51,13 @@ FUNCTIONS = {
     "chrf": "services.reward.texts.overlap:verify_chrf",
     "rouge": "services.reward.texts.rouge:verify_rouge",
     "reasoning_gym": "services.reward.gym:verify_gym",
+    CODE: "services.reward.code.verifier:verify_code",
 }
 """Those that run in a worker; `judge` and `http` are in remote/, `python:` is function.py."""
-LIBRARIES = {"json_schema": "jsonschema", "bleu": "sacrebleu", "chrf": "sacrebleu", "reasoning_gym": "reasoning-gym"}
+LIBRARIES = {
+    "json_schema": "jsonschema", "bleu": "sacrebleu", "chrf": "sacrebleu", "reasoning_gym": "reasoning-gym",
+    "code": "pyseccomp",
+}  # fmt: skip
 """Verifier -> the library it needs beyond those of every installation."""
 EXTRAS = {"reasoning_gym": "data"}
 

@@ -10,6 +10,7 @@ Not covered: this is no sandbox. Verifiers that run code of the model bring thei
 """
 
 import contextlib
+import functools
 import logging
 import resource
 import signal
@@ -21,7 +22,8 @@ from msgspec import Struct
 
 from common.messages import Task, Verdict
 from services.reward import frames
-from services.reward.verifiers import BAD_GOLD, MEMORY, UNUSABLE, BadGoldError, UnusableError, error, load, wrong
+from services.reward.limits import Limits
+from services.reward.verifiers import BAD_GOLD, CODE, MEMORY, UNUSABLE, BadGoldError, UnusableError, error, load, wrong
 
 GRACE_S = 2.0
 READY = b"ready"
@@ -33,6 +35,8 @@ class Request(Struct, frozen=True, kw_only=True):
     output: str
     task: Task
     timeout_s: float
+    limits: Limits = Limits()
+    """Of a program, if the verifier runs one."""
 
 
 def serve(stream: socket.socket, memory_bytes: int) -> None:
@@ -45,18 +49,22 @@ def serve(stream: socket.socket, memory_bytes: int) -> None:
         while True:
             request = decoder.decode(frames.receive(stream))
             signal.setitimer(signal.ITIMER_REAL, request.timeout_s + GRACE_S)
-            verdict = judge(request.output, request.task)
+            verdict = judge(request.output, request.task, request.limits)
             signal.setitimer(signal.ITIMER_REAL, 0)
             frames.send(stream, msgspec.msgpack.encode(verdict))
             if verdict.reason == MEMORY:
                 return
 
 
-def judge(output: str, task: Task) -> Verdict:
+def judge(output: str, task: Task, limits: Limits | None = None) -> Verdict:
     """The verdict of the task's verifier, timed."""
     start = time.perf_counter()
     try:
         verifier = load(task.verifier)
+        if verifier and task.verifier == CODE:
+            from services.reward.code.verifier import verify_code
+
+            verifier = functools.partial(verify_code, limits=limits)
         verdict = verifier(output, task) if verifier else error(f"unknown verifier: {task.verifier[:100]}")
     except MemoryError:
         verdict = wrong(MEMORY)

@@ -20,7 +20,8 @@ from prometheus_client import Counter, Gauge
 
 from common.messages import Task, Verdict
 from services.reward.handle import Worker
-from services.reward.verifiers import MEMORY, TIMEOUT, UNUSABLE, UnusableError, error, is_local, wrong
+from services.reward.limits import Limits
+from services.reward.verifiers import CODE, MEMORY, TIMEOUT, UNUSABLE, UnusableError, error, is_local, wrong
 from services.reward.worker import Request
 from services.reward.zygote import Zygote
 
@@ -36,10 +37,11 @@ class Workers:
 
     def __init__(
         self, number: int, *, timeout_s: float, memory_bytes: int, recycle_after: int, recycle_bytes: int,
-        load: Sequence[str] = (),
+        load: Sequence[str] = (), limits: Limits | None = None,
     ) -> None:  # fmt: skip
         """Start all workers and wait until they are ready; raises `UnusableError` if a verifier to `load` is none."""
         self._timeout_s = timeout_s
+        self._limits = limits or Limits()
         self._memory_bytes = memory_bytes
         self._recycle_after = recycle_after
         self._recycle_bytes = recycle_bytes
@@ -67,7 +69,8 @@ class Workers:
 
     def judge(self, output: str, task: Task) -> Verdict:
         """The verdict of one output; a worker that died costs one more try, a second death is an error."""
-        request = Request(output=output, task=task, timeout_s=self._timeout_s)
+        timeout_s = self._limits.longest_s if task.verifier == CODE else self._timeout_s
+        request = Request(output=output, task=task, timeout_s=timeout_s, limits=self._limits)
         try:
             self._load(task.verifier)
         except UnusableError as problem:
@@ -83,7 +86,7 @@ class Workers:
             self._idle.put(self._replace(worker, answer.cause))
             if answer.cause != "died":
                 verdict = wrong(TIMEOUT) if answer.cause == "timeout" else error("starved")
-                return msgspec.structs.replace(verdict, seconds=self._timeout_s)
+                return msgspec.structs.replace(verdict, seconds=timeout_s)
         return error("worker died")
 
     def close(self) -> None:

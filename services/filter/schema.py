@@ -7,13 +7,13 @@
     TRL       {"prompt": ..., "solution" | "answer" | "ground_truth": ...}
     OpenRLHF  {"input" | "context_messages": ..., "label": ...}
     prime-rl  {"prompt" | "question": ..., "answer" | "info" | "verification_info": ...}
+    programs  {"question" | "question_content": ..., tests: programs.py}
 
 A row that cannot be used is a value, `Refusal`, not an exception: the caller reports all of them together. In verl's
 schema the data_source decides how an answer is judged, so a row with an unknown one is refused rather than guessed at;
 in our own it is a label of the user's choice.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,12 +24,14 @@ from common.messages import VERIFIERS, ChatMessage, Task
 from services.filter.answers import gold
 from services.filter.gym import SOURCE as GYM_SOURCE
 from services.filter.judging import UNSAID, Judging, can_be_judged, chosen_verifier, metadata, terms
+from services.filter.programs import SOURCES, check_tests, tests_of
 from services.filter.reading import Unreadable
 from services.filter.values import UnusableError, first, nested, text
 
 DEFAULT_VERIFIER = "math"
+CODE = "code"
 NO_CATEGORY = "other"
-PROMPT_COLUMNS = ("prompt", "question", "problem", "input", "context_messages")
+PROMPT_COLUMNS = ("prompt", "question", "problem", "input", "context_messages", "question_content")
 ROLES = ("system", "user", "assistant", "tool")
 MATH_SOURCES = frozenset({
     "openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500", "math",
@@ -72,17 +74,20 @@ def parse(
         if not isinstance(raw, Mapping):
             raise UnusableError("it is not an object: write one object a line")
         chat = _chat(first(raw, *PROMPT_COLUMNS))
-        verifier = _verifier(raw, judging)
+        tests = tests_of(raw)
+        verifier = _verifier(raw, judging, default=CODE if tests else DEFAULT_VERIFIER)
         task = Task(
             verifier=verifier,
             gold=gold(raw, structured=verifier == "json_schema"),
-            tests=_tests(raw.get("tests")),
+            tests=tests,
             data_source=text(raw.get("data_source"), "data_source"),
             metadata=metadata(raw),
             terms=terms(raw, judging),
         )
         if not can_be_judged(task):
             raise UnusableError("the answer is missing or empty: give `answer`, `gold` or `tests`")
+        if verifier == CODE:
+            check_tests(task)
         _check_fits(chat, task)
         label = text(nested(raw, category), category) or NO_CATEGORY
     except UnusableError as reason:
@@ -112,12 +117,14 @@ def _message(message: Any) -> ChatMessage:
     return ChatMessage(role=message["role"], content=message["content"])
 
 
-def _verifier(raw: Mapping[str, Any], judging: Judging) -> str:
+def _verifier(raw: Mapping[str, Any], judging: Judging, *, default: str) -> str:
     """Who judges the row: whom it or the configuration names, else whom its data_source needs."""
     name = chosen_verifier(raw, judging)
     if name:
         return name
     source = str(raw.get("data_source") or "")
+    if source in SOURCES and isinstance(raw.get("reward_model"), Mapping):
+        return CODE
     if isinstance(raw.get("reward_model"), Mapping) and source and not _is_math(source):
         raise UnusableError(
             f"data_source `{source}` is unknown, so nothing says how to judge the answer: name a verifier in "
@@ -125,17 +132,11 @@ def _verifier(raw: Mapping[str, Any], judging: Judging) -> str:
         )
     if source.startswith(GYM_SOURCE):
         return "reasoning_gym" if raw.get("metadata") else "exact"
-    return DEFAULT_VERIFIER
+    return default
 
 
 def _is_math(source: str) -> bool:
     return source in MATH_SOURCES or source.startswith("aime")
-
-
-def _tests(value: Any) -> str:
-    if not value:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _check_fits(chat: tuple[ChatMessage, ...], task: Task) -> None:

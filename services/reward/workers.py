@@ -19,6 +19,7 @@ import msgspec
 from prometheus_client import Counter, Gauge
 
 from common.messages import Task, Verdict
+from services.reward.code.sandbox import sweep
 from services.reward.handle import Worker
 from services.reward.limits import Limits
 from services.reward.verifiers import CODE, MEMORY, TIMEOUT, UNUSABLE, UnusableError, error, is_local, wrong
@@ -97,6 +98,8 @@ class Workers:
             ALIVE.dec(len(self._alive))
             self._alive = []
             self._zygote.close()
+        if CODE in self._zygote.loaded:
+            sweep()
 
     def _after(self, worker: Worker, verdict: Verdict) -> Worker:
         if verdict.reason == MEMORY:

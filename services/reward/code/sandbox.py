@@ -70,7 +70,7 @@ class Sandbox:
 
     def __init__(self, leave_out: Collection[str] = ()) -> None:
         """Start the launcher; layers can be left out, to try the others."""
-        _sweep()
+        sweep()
         self._home = tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True)
         os.chmod(self._home.name, 0o711)  # noqa: S103  (programs that run as nobody pass through to theirs)
         command = [] if "bubblewrap" in leave_out else wrapper(self._home.name)
@@ -161,7 +161,7 @@ class Sandbox:
         return data
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Remove the folders of processes that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         process = path.name.removeprefix(_PREFIX).partition("-")[0]

@@ -101,3 +101,36 @@ def test_in_our_own_schema_the_data_source_is_a_label() -> None:
 def test_tests_stand_in_for_an_answer() -> None:
     task = usable({"prompt": "x", "tests": [{"input": "1", "output": "2"}]}).task
     assert task.tests == '[{"input": "1", "output": "2"}]'
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"prompt": "x", "tests": {"inputs": ["1"], "outputs": ["1"]}},
+        {"question": "x", "input_output": '{"inputs": ["1"], "outputs": ["1"]}'},
+        {"question_content": "x", "public_test_cases": '[{"input": "1", "output": "1", "testtype": "stdin"}]'},
+        {"prompt": "x", "verification_info": '{"test_cases": [{"input": "1", "output": "1"}]}'},
+        {
+            "prompt": [{"role": "user", "content": "x"}], "data_source": "taco",
+            "reward_model": {"ground_truth": '{"inputs": ["1"], "outputs": ["1"]}'},
+        },
+    ],
+    ids=["own", "apps and taco", "livecodebench", "prime-rl", "verl"],
+)  # fmt: skip
+def test_a_row_with_tests_is_judged_by_running_its_programs(raw: dict[str, Any]) -> None:
+    task = usable(raw).task
+    assert task.verifier == "code"
+    assert '"1"' in (task.tests or task.gold)
+
+
+@pytest.mark.parametrize(
+    ("tests", "said"),
+    [
+        ({"inputs": [], "outputs": []}, "there are no tests"), ({"inputs": ["1"], "outputs": []}, "1 inputs, but 0"),
+        ("eJxr", "not JSON"), ({"cases": 1}, "lack `inputs` or `outputs`"), ([1], "neither"),
+    ],
+)  # fmt: skip
+def test_tests_that_would_pass_every_program_are_refused(tests: Any, said: str) -> None:
+    refusal = parse(7, {"prompt": "x", "tests": tests})
+    assert isinstance(refusal, Refusal)
+    assert said in refusal.reason

@@ -1,4 +1,4 @@
-"""Real reports of code rewards that failed, each run in the sandbox: formats, limits, escapes, reward hacks, bad tests."""
+"""Real reports of code rewards that failed, run in the sandbox: forms, limits, escapes, reward hacks, bad tests."""
 
 import json
 import time

@@ -102,7 +102,7 @@ def test_a_value_is_the_same_as_itself_after_json(value: object) -> None:
 @given(st.lists(st.integers(), min_size=1), st.data())
 def test_a_list_with_one_other_number_is_another(value: list[int], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(value) - 1))
-    other = value[:place] + [value[place] + data.draw(st.integers(1, 9))] + value[place + 1 :]
+    other = [*value[:place], value[place] + data.draw(st.integers(1, 9)), *value[place + 1 :]]
     assert not same_value(other, value)
     assert not same_text(" ".join(map(str, other)), " ".join(map(str, value)))
 

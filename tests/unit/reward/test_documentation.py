@@ -57,5 +57,6 @@ async def test_every_example_gets_its_verdict(tmp_path: Path) -> None:
                 said[0] = raw.get("reply", "")
                 verdict = await judged(judges, raw["output"], row_of(raw).task, raw["prompt"], retries=0)
                 assert (raw, verdict.verdict) == (raw, raw["verdict"]), verdict
-                assert verdict.score == pytest.approx(float(raw.get("score", verdict.verdict == "correct")), abs=1e-4), raw
+                score = float(raw.get("score", verdict.verdict == "correct"))
+                assert verdict.score == pytest.approx(score, abs=1e-4), raw
                 assert verdict.scores == raw.get("scores", {}), raw

@@ -10,9 +10,10 @@ they share the memory that they do not write to, and those that hang yield the p
 
     per_second_and_core   verdicts of `math`, without poison, as many workers as cores
     overhead_seconds      of the pool, beyond the time in the verifier, one answer at a time
-    poison_P              with P % of poison: answers a second (not counting poison), p50 and p99 of the seconds
-                          in the verifier and in all, `slowdown` against no poison with as many workers, workers alive
-                          after
+    poison_P              with P % of poison: answers a second (not counting poison) until 95 % of them are judged,
+                          `slowdown` against no poison with as many workers, seconds until the last (the hardest wait
+                          behind the poison, see services/reward/pool.py), p50 and p99 of the seconds in the verifier,
+                          answers that got no verdict, poison called wrong and error, workers alive after
 """
 
 import argparse
@@ -55,7 +56,7 @@ def cases(number: int, *, poison: float) -> list[Case]:
 
 
 async def run(pool: Pool, inputs: Sequence[Case]) -> dict[str, float]:
-    """All inputs at once: the time until the last answer that is no poison, and how long each took."""
+    """All inputs at once: how fast and in what time the answers that are no poison were judged."""
     start = time.perf_counter()
 
     async def judge(case: Case) -> tuple[bool, Verdict, float, float]:
@@ -68,9 +69,13 @@ async def run(pool: Pool, inputs: Sequence[Case]) -> dict[str, float]:
     answers = [result for result in results if not result[0]]
     assert all(verdict.verdict != "correct" for is_poison, verdict, _, _ in results if is_poison)
     seconds = [verdict.seconds for _, verdict, _, _ in answers]
+    ends = sorted(end for _, _, _, end in answers)
+    most = round(0.95 * len(ends))
     return {
-        "per_second": len(answers) / max(end for _, _, _, end in answers),
+        "per_second": most / ends[most - 1], "last_seconds": ends[-1],
         "not_judged": sum(v.verdict == "error" or v.reason == "timeout" for _, v, _, _ in answers),
+        "poison_wrong": sum(v.verdict == "wrong" for is_poison, v, _, _ in results if is_poison),
+        "poison_error": sum(v.verdict == "error" for is_poison, v, _, _ in results if is_poison),
         "p50": statistics.median(seconds), "p99": statistics.quantiles(seconds, n=100)[98],
     }  # fmt: skip
 

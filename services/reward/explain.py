@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from common.messages import Task
 from services.reward.texts.response import response
+from services.reward.verifiers import BadGoldError
 
 Steps = Iterator[tuple[str, str]]
 
@@ -19,7 +20,10 @@ def steps(output: str, task: Task) -> Steps:
     yield "gold answer", task.gold
     if task.metadata:
         yield "metadata", task.metadata
-    yield from _OF.get(task.verifier, _response)(output, task)
+    try:
+        yield from _OF.get(task.verifier, _response)(output, task)
+    except BadGoldError as error:
+        yield "what the row asks for cannot be read", str(error)
 
 
 def _response(output: str, task: Task) -> Steps:

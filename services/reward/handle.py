@@ -3,18 +3,18 @@
     ask(request) --> the verdict, or how the worker was lost
 
 A request has one of the pool's slots, as many as there are processors, until it is answered, waits for something, or
-has computed for `SLOW_S`; from then on it goes on beside the slots with a lower priority. So inputs that hang take
-hardly more from the others than a worker, and there may be many more workers than processors.
+has computed for its allowance; from then on it goes on beside the slots and gets the processor only when nobody else
+wants it. So inputs that hang take hardly more from the others than a worker, and there may be many more workers than
+processors.
 
 A deadline is of the wall clock. If it passes while the process wanted the processor and hardly got it, that says
-nothing of the text: it is `starved`, not `timeout`.
+nothing of the text: it is `starved`, not `timeout`, and the pool tries again with a larger allowance.
 """
 
 import contextlib
 import os
 import select
 import socket
-import threading
 import time
 from dataclasses import dataclass
 
@@ -22,16 +22,15 @@ import msgspec
 
 from common.messages import Verdict
 from services.reward import frames
-from services.reward.usage import usage
+from services.reward.usage import processor_s, usage
 from services.reward.worker import READY, Request
 from services.reward.zygote import Zygote
 
 START_S = 60.0
-SLOW_S = 0.05
-PRIORITIES = ((0.5, 19), (SLOW_S, 10))
-"""(processor seconds, nice from then on)."""
-FAIR_SHARE = 0.25
-"""Part of its time for which a request must have had the processor, if it wanted it, to be called too slow."""
+LOOK_S = 0.01
+"""Between two looks at what a process uses."""
+ENOUGH_S = 0.2
+"""Processor seconds that a request must have had, if it wanted them, to be called too slow: far beyond the usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,8 @@ class Worker:
         self.knows = zygote.loaded
         self.pid = zygote.start(theirs, memory_bytes)
         self.requests = 0
-        self.nice = 0
-        """How far its priority was lowered, which only root could undo: if at all, it is replaced after the request."""
+        self._is_last = False
+        """Whether it gets the processor only when nobody else wants it."""
         self._start_bytes = 0
         theirs.close()
 
@@ -68,44 +67,57 @@ class Worker:
         """Memory it uses beyond what it used at its start."""
         return usage(self.pid).resident_bytes - self._start_bytes
 
-    def ask(self, request: Request, slots: threading.Semaphore) -> Verdict | Lost:
-        """The verdict of the process, or how it was lost. Waits for a slot, then at most the request's time."""
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process ended since its last answer."""
+        stream = select.poll()
+        stream.register(self._stream, 0)
+        return bool(stream.poll(0))
+
+    def ask(self, request: Request, slot: contextlib.ExitStack, allowance_s: float) -> Verdict | Lost:
+        """The verdict of the process, or how it was lost, within the request's time.
+
+        Closes the slot when the process waits or has used the processor for the allowance.
+        """
         self.requests += 1
-        slots.acquire()
-        slot = contextlib.ExitStack()
-        slot.callback(slots.release)
-        deadline, cpu_s = time.monotonic() + request.timeout_s, usage(self.pid).cpu_s
+        deadline, cpu_s = time.monotonic() + request.timeout_s, processor_s(self.pid)
         try:
-            with slot:
-                frames.send(self._stream, msgspec.msgpack.encode(request), deadline)
-                self._watch(deadline, cpu_s, slot)
-                return msgspec.msgpack.decode(frames.receive(self._stream, deadline), type=Verdict)
+            frames.send(self._stream, msgspec.msgpack.encode(request), deadline)
+            self._watch(deadline, cpu_s + allowance_s, slot)
+            return msgspec.msgpack.decode(frames.receive(self._stream, deadline), type=Verdict)
         except TimeoutError:
             now = usage(self.pid)
-            starved = now.runnable and now.cpu_s - cpu_s < FAIR_SHARE * request.timeout_s
+            starved = now.runnable and now.cpu_s - cpu_s < min(ENOUGH_S, request.timeout_s / 2)
             return Lost("starved" if starved else "timeout")
         except EOFError:
             return Lost("died")
 
-    def _watch(self, deadline: float, cpu_s: float, slot: contextlib.ExitStack) -> None:
-        """Wait for a reply or the deadline; what is slow, or sleeps, gives its slot back."""
+    def _watch(self, deadline: float, allowed_s: float, slot: contextlib.ExitStack) -> None:
+        """Wait for a reply, the deadline, or the end of the allowance; what waits meanwhile gives its slot back."""
         stream = select.poll()
         stream.register(self._stream, select.POLLIN)
-        while not stream.poll(1000 * SLOW_S) and time.monotonic() < deadline:
-            now = usage(self.pid)
-            self._lower(now.cpu_s - cpu_s)
-            if self.nice or not now.runnable:
+        while not stream.poll(1000 * LOOK_S) and time.monotonic() < deadline:
+            if processor_s(self.pid) >= allowed_s:
+                self._schedule(os.SCHED_IDLE)
+                slot.close()
+                return
+            if not usage(self.pid).runnable:
                 slot.close()
 
-    def _lower(self, used_s: float) -> None:
-        """Give a request that has used so much of the processor the priority that it deserves."""
-        nice = next((nice for least_s, nice in PRIORITIES if used_s >= least_s), 0)
-        if nice > self.nice:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self.pid, nice)
-            self.nice = nice
+    def has_priority(self) -> bool:
+        """Whether it has its full priority, given back if possible: only root may."""
+        if self._is_last:
+            self._schedule(os.SCHED_OTHER)
+        return not self._is_last
+
+    def _schedule(self, policy: int) -> None:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(self.pid, policy, os.sched_param(0))
+            self._is_last = policy == os.SCHED_IDLE
 
     def kill(self) -> None:
-        """End the process at once."""
+        """End the process at once; one that is last would wait for the processor even to end."""
+        if self._is_last:
+            self._schedule(os.SCHED_OTHER)
         self._stream.close()
         self._zygote.end(self.pid)

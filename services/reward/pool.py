@@ -1,6 +1,11 @@
 """The pool of verifiers for the event loop: `await pool.judge(output, task)` never blocks it.
 
 judge --(not judged before: cache.py; at most `queue_limit` wait)--> one thread per worker --> workers.py
+                                                                        ^ starved: again, behind all that wait
+
+The queue has several levels, as that of an operating system: what computes for long yields to the others, and if they
+left it too little before its deadline, it is asked again later with a larger allowance. So inputs that hang hold up
+nobody, and an answer that only is harder than most is judged as soon as there is time for it.
 
 Functions of the user (`python:...`) run only if the configuration names them: a task comes over a socket.
 """
@@ -17,7 +22,7 @@ from common.messages import PYTHON, VERIFIERS, Task, Verdict
 from services.reward.cache import HITS, VerdictCache
 from services.reward.limits import Limits
 from services.reward.verifiers import TIMEOUT, UNUSABLE, UnusableError, error
-from services.reward.workers import Workers
+from services.reward.workers import STARVED, Workers
 
 SECONDS = Histogram(
     "dapo_reward_verifier_seconds",
@@ -30,6 +35,8 @@ TIMEOUTS = Counter("dapo_reward_timeouts_total", "Outputs that broke the time li
 ERRORS = Counter("dapo_reward_errors_total", "Verdicts `error`, by cause.", ["verifier", "cause"])
 WAITING = Gauge("dapo_reward_queue_length", "Outputs that wait for a worker or are with one.")
 RECYCLE_BYTES = 512 << 20
+ALLOWANCES_S = (0.03, 0.12, 0.5, 3.0)
+"""Seconds of the processor before the others go first, by try."""
 
 
 class Pool:
@@ -70,11 +77,18 @@ class Pool:
         async with self._room:
             WAITING.inc()
             try:
-                loop = asyncio.get_running_loop()
-                verdict = await loop.run_in_executor(self._threads, self._workers.judge, output, task)
+                verdict = await self._asked(output, task)
             finally:
                 WAITING.dec()
         count(label(task.verifier), verdict)
+        return verdict
+
+    async def _asked(self, output: str, task: Task) -> Verdict:
+        loop = asyncio.get_running_loop()
+        for allowance_s in ALLOWANCES_S:
+            verdict = await loop.run_in_executor(self._threads, self._workers.judge, output, task, allowance_s)
+            if verdict.reason != STARVED:
+                break
         return verdict
 
 

@@ -10,9 +10,10 @@ when they are to use it. Workers are also replaced after `recycle_after` request
 `recycle_bytes`, because computer algebra keeps caches.
 """
 
+import contextlib
 import os
-import queue
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -20,7 +21,7 @@ from prometheus_client import Counter, Gauge
 
 from common.messages import Task, Verdict
 from services.reward.code.sandbox import sweep
-from services.reward.handle import Worker
+from services.reward.handle import Lost, Worker
 from services.reward.limits import Limits
 from services.reward.verifiers import CODE, MEMORY, TIMEOUT, UNUSABLE, UnusableError, error, is_local, wrong
 from services.reward.worker import Request
@@ -28,6 +29,7 @@ from services.reward.zygote import Zygote
 
 LOOK_EVERY = 16
 """Requests between two looks at the memory of a worker."""
+STARVED = "starved"
 
 RESTARTS = Counter("dapo_reward_worker_restarts_total", "Worker processes replaced.", ["cause"])
 ALIVE = Gauge("dapo_reward_workers", "Worker processes alive.")
@@ -48,7 +50,8 @@ class Workers:
         self._recycle_bytes = recycle_bytes
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(len(os.sched_getaffinity(0)))
-        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        self._idle: deque[Worker] = deque()
+        """The worker used last is on the right and used first: its caches are warm."""
         self._zygote = Zygote()
         try:
             for name in load:
@@ -59,7 +62,7 @@ class Workers:
         self._alive = [Worker(self._zygote, memory_bytes) for _ in range(number)]
         for worker in self._alive:
             worker.wait_until_ready()
-            self._idle.put(worker)
+            self._idle.append(worker)
         ALIVE.inc(number)
 
     @property
@@ -68,8 +71,11 @@ class Workers:
         with self._lock:
             return [worker.pid for worker in self._alive]
 
-    def judge(self, output: str, task: Task) -> Verdict:
-        """The verdict of one output; a worker that died costs one more try, a second death is an error."""
+    def judge(self, output: str, task: Task, allowance_s: float) -> Verdict:
+        """The verdict of one output; a worker that died costs one more try, a second death is an error.
+
+        After `allowance_s` seconds of the processor the others go first; it may be `STARVED` then.
+        """
         timeout_s = self._limits.longest_s if task.verifier == CODE else self._timeout_s
         request = Request(output=output, task=task, timeout_s=timeout_s, limits=self._limits)
         try:
@@ -77,18 +83,31 @@ class Workers:
         except UnusableError as problem:
             return error(f"{UNUSABLE}: {problem}")
         for _ in range(2):
-            worker = self._idle.get()
-            if not self._can_judge(worker, task.verifier):
-                worker = self._replace(worker, "older")
-            answer = worker.ask(request, self._slots)
+            answer = self._ask(request, allowance_s)
             if isinstance(answer, Verdict):
-                self._idle.put(self._after(worker, answer))
                 return answer
-            self._idle.put(self._replace(worker, answer.cause))
             if answer.cause != "died":
-                verdict = wrong(TIMEOUT) if answer.cause == "timeout" else error("starved")
+                verdict = wrong(TIMEOUT) if answer.cause == "timeout" else error(STARVED)
                 return msgspec.structs.replace(verdict, seconds=timeout_s)
         return error("worker died")
+
+    def _ask(self, request: Request, allowance_s: float) -> Verdict | Lost:
+        """Waits for a slot. There is a worker for every thread, so it does not wait for one."""
+        with contextlib.ExitStack() as slot:
+            self._slots.acquire()
+            slot.callback(self._slots.release)
+            worker = self._idle.pop()
+            if worker.is_gone:
+                worker = self._replace(worker, "died")
+            elif not self._can_judge(worker, request.task.verifier):
+                worker = self._replace(worker, "older")
+            answer = worker.ask(request, slot, allowance_s)
+        kept = self._after(worker, answer) if isinstance(answer, Verdict) else self._replace(worker, answer.cause)
+        if kept is worker:
+            self._idle.append(kept)
+        else:
+            self._idle.appendleft(kept)
+        return answer
 
     def close(self) -> None:
         """Kill all workers."""
@@ -104,7 +123,7 @@ class Workers:
     def _after(self, worker: Worker, verdict: Verdict) -> Worker:
         if verdict.reason == MEMORY:
             return self._replace(worker, "memory")
-        if worker.nice:
+        if not worker.has_priority():
             return self._replace(worker, "slow")
         if worker.requests % LOOK_EVERY == 0 and worker.grown_bytes > self._recycle_bytes:
             return self._replace(worker, "grown")

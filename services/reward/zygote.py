@@ -1,7 +1,7 @@
 """The process that worker processes are forked from: it has the verifiers loaded, so a new worker takes milliseconds.
 
     pool --START memory, stream--> zygote --fork--> worker (worker.py) on that stream
-    pool --END pid--> zygote: kill -9, reap, answer with the exit status
+    pool --END pid--> zygote: kill -9 at once, reap when it has ended
     pool --LOAD name--> zygote: import that verifier, answer with what went wrong
 
 Only the parent of a process can tell whether a process id is still its own, so workers are killed here. The zygote has
@@ -10,6 +10,8 @@ function needs. It ends with the stream of its pool. `multiprocessing`'s fork se
 used because it imports the caller's main module into every child.
 """
 
+import contextlib
+import gc
 import os
 import signal
 import socket
@@ -29,6 +31,8 @@ EXAMPLES = ((r"\boxed{12\sqrt{34}}", r"\sqrt{34}*12"), (r"\boxed{x^2+12x+34}", "
 of a second, and all workers then share them."""
 ANSWER_S = 120.0
 """A zygote that is silent for so long, for instance in an import that hangs, is replaced."""
+END_S = 5.0
+"""For the end of its workers, when it is to end."""
 _COMMAND, _ANSWER = struct.Struct("!cq"), struct.Struct("!q")
 
 
@@ -105,6 +109,8 @@ class Zygote:
 
     def _close(self) -> None:
         self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
         self._process.kill()
         self._process.wait()
 
@@ -115,19 +121,38 @@ def main(control_fd: int) -> None:
         load(name)
     for output, gold in EXAMPLES:
         judge(output, Task(verifier="math", gold=gold))
+    gc.collect()
+    gc.freeze()  # the collector of a worker leaves what it shares with this process alone, so it stays shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
+    children: set[int] = set()
     while True:
         data, streams, _, _ = socket.recv_fds(control, _COMMAND.size, 1)
         if len(data) < _COMMAND.size:
-            return
+            break
         command, value = _COMMAND.unpack(data)
         if command == LOAD:
             problem = _load(control.recv(value, socket.MSG_WAITALL).decode())
             control.sendall(_ANSWER.pack(len(problem)) + problem)
-            continue
-        answer = _fork(control, socket.socket(fileno=streams[0]), value) if command == START else _kill(value)
-        control.sendall(_ANSWER.pack(answer))
+        elif command == START:
+            children.add(pid := _fork(control, socket.socket(fileno=streams[0]), value))
+            control.sendall(_ANSWER.pack(pid))
+        else:
+            _kill(children & {value})
+            control.sendall(_ANSWER.pack(0))
+        _reap(children, os.WNOHANG)
+    _kill(children)
+    _reap(children, 0)
+
+
+def _kill(children: set[int]) -> None:
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+
+
+def _reap(children: set[int], options: int) -> None:
+    """Forget the children that have ended."""
+    children -= {child for child in children if os.waitpid(child, options)[0]}
 
 
 def _load(name: str) -> bytes:
@@ -151,12 +176,3 @@ def _fork(control: socket.socket, stream: socket.socket, memory_bytes: int) -> i
             os._exit(status)
     stream.close()
     return pid
-
-
-def _kill(pid: int) -> int:
-    """Kill a child that was not reaped yet and reap it; -1 if it is none."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except (ProcessLookupError, ChildProcessError):
-        return -1

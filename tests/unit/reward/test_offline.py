@@ -87,6 +87,11 @@ def test_every_verifier_has_steps_to_show(verifier: str) -> None:
     assert dict(steps("Answer: A", task))["verifier"] == verifier
 
 
+def test_a_row_whose_tests_cannot_be_read_is_explained_as_such() -> None:
+    shown = dict(steps("print(1)", Task(verifier="code", tests="[")))
+    assert shown["what the row asks for cannot be read"].startswith("the tests are not JSON")
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

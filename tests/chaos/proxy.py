@@ -1,9 +1,9 @@
-"""A TCP proxy between the services and their broker, with weather: late, slow, silent, cut, repeated, mixed up, damaged.
+"""A TCP proxy between the services and their broker, with weather: late, slow, silent, repeated, reordered, damaged.
 
     service --DEALER--> proxy --> broker          one `_Link` per connection and direction
 
-It knows ZMTP's frames (RFC 23), so that it can repeat, reorder and damage whole messages: what damages the framing itself
-only breaks the connection, which `cut` does too. Commands of ZMTP (handshake, heartbeats) pass untouched.
+It knows ZMTP's frames (RFC 23), so that it can repeat, reorder and damage whole messages: what damages the framing
+itself only breaks the connection, which `cut` does too. Commands of ZMTP (handshake, heartbeats) pass untouched.
 """
 
 import asyncio
@@ -48,7 +48,13 @@ class _Link:
 
     async def pump(self) -> None:
         """Forward until one side ends."""
-        self.writer.write(await self.reader.readexactly(GREETING))
+        left = GREETING  # its first part has to be there before the other side sends the second
+        while left:
+            part = await self.reader.read(left)
+            if not part:
+                return
+            self.writer.write(part)
+            left -= len(part)
         while True:
             message, is_command = await self._message()
             weather = self.proxy.weather
@@ -72,8 +78,8 @@ class _Link:
         await asyncio.sleep(weather.latency_s)
         if weather.bytes_per_s:
             await asyncio.sleep(sum(map(len, message)) / weather.bytes_per_s)
-        while self.proxy.weather.silent:
-            await asyncio.sleep(0.05)
+        if weather.silent:
+            await self.proxy.talk.wait()
         dice, counts = self.proxy.dice, self.proxy.counts
         if is_command:
             self._send(b"".join(message))
@@ -99,7 +105,9 @@ class Proxy:
     """Listens as long as the block lasts."""
 
     def __init__(self, *, port: int, broker: int, seed: int) -> None:
-        self.weather = Weather()
+        self.talk = asyncio.Event()
+        """Not set in weather that is silent."""
+        self.change(Weather())
         self.dice = random.Random(seed)
         self.counts: Counter[str] = Counter()
         """Messages damaged, repeated, reordered; connections cut."""
@@ -116,6 +124,11 @@ class Proxy:
         self._server.close()
         self.cut(1.0)
         await asyncio.sleep(0.1)
+
+    def change(self, weather: Weather) -> None:
+        """From now on."""
+        self.weather = weather
+        (self.talk.clear if weather.silent else self.talk.set)()
 
     def cut(self, share: float) -> None:
         """Reset that share of the connections, without a goodbye."""

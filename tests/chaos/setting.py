@@ -1,8 +1,8 @@
 """A run that costs little and is real: scripted rollouts, the real broker, rewards, filter and learner.
 
-    folder/model/        the architecture and tokenizer of the demo's model, with random weights
-    folder/rows.jsonl    prompts that the scripted engine can answer, or answer wrongly
-    folder/run.toml      the configuration
+folder/model/        the architecture and tokenizer of the demo's model, with random weights
+folder/rows.jsonl    prompts that the scripted engine can answer, or answer wrongly
+folder/run.toml      the configuration
 """
 
 import json

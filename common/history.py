@@ -13,7 +13,7 @@ is skipped by the reader. The events and their fields:
     rollout   loaded {version, digest}          sampled {id, spans}
     reward    scored {id, correct, wrong, error}
     learner   resumed {step}   trained {step, ids, oldest, tokens}   published {version, digest}   checkpointed {step}
-    broker    dead {queue, id}
+    broker    dead {queue, id}    retried {queue, id}    dropped {queue, id}: decided by a person
 """
 
 import os

@@ -15,6 +15,7 @@ VERBS = {
     "filter": ("services.filter.__main__", "one service: gives prompts, closes batches"),
     "learner": ("services.learner.__main__", "one service: batches to policy versions"),
     "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
+    "dead": ("services.cli.letters", "items that nobody could finish: list, show, retry, drop"),
     "replay": ("services.learner.replay", "train a run's recorded batches again and compare the weights, bit for bit"),
     "sampling": ("services.cli.sampling_plot", "draw which categories a run took its prompts from, and why"),
     "verify": ("services.reward.offline", "judge a JSONL file of answers: one verdict a line, a summary last"),

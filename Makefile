@@ -3,7 +3,7 @@ PYTHON ?= python3
 DEVICE ?= auto
 BIN := .venv/bin
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test lint bench setup clean
 
 demo: setup
 	$(BIN)/dapo demo
@@ -16,6 +16,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# For instance: make bench NAME=chaos ARGUMENTS="--minutes 5 --json"
+bench: setup
+	$(BIN)/dapo bench $(NAME) $(ARGUMENTS)
 
 setup:
 	@$(PYTHON) install.py --device $(DEVICE)

@@ -32,6 +32,7 @@ from common.protocol import (
     FromBroker,
     Give,
     Hello,
+    Letter,
     Offer,
     Ping,
     Pong,
@@ -72,6 +73,8 @@ class _Request:
     answer: asyncio.Future[None]
     num_pings: int = 0
     """Pings sent before it: the broker answers in order, so a later pong without an answer means that one was lost."""
+    is_postponed: bool = False
+    """The broker had no room on its disk; said again with the next ping."""
 
 
 class QueueClient:
@@ -111,9 +114,13 @@ class QueueClient:
         return self._watched[register]
 
     async def give(
-        self, *items: Item, settles: Sequence[int] = (), reason: str = "done", writes: Sequence[Write] = ()
-    ) -> None:
-        """One transaction; returns when it is on the broker's disk. Raises `RefusedError` if nothing was done."""
+        self, *items: Item, settles: Sequence[int] = (), reason: str = "done", writes: Sequence[Write] = (),
+        letters: Sequence[Letter] = (),
+    ) -> None:  # fmt: skip
+        """One transaction; returns when it is on the broker's disk. Raises `RefusedError` if nothing was done.
+
+        While the broker's disk is full this waits: the stage is blocked, and nothing is lost.
+        """
         self._last_request = number = self._last_request + 1
         give = Give(
             request=number,
@@ -122,6 +129,7 @@ class QueueClient:
             settles=list(settles),
             reason=reason,
             writes=list(writes),
+            letters=list(letters),
         )
         frames = [frame for item in items for frame in item.frames]
         request = self._requests[number] = _Request(give, frames, asyncio.get_running_loop().create_future())
@@ -146,8 +154,12 @@ class QueueClient:
     async def receive(self) -> None:
         """Broker -> inboxes, watches and answers, for ever. Waits for the broker."""
         while True:
-            parts = await self._socket.recv_multipart()
+            parts = protocol.unsealed(await self._socket.recv_multipart())
             self._heard_at = time.monotonic()
+            if not parts:
+                log.warning("damaged message of the broker: everything is said again")
+                self._hello()
+                continue
             try:
                 message = protocol.from_broker_decoder.decode(parts[0])
             except msgspec.MsgspecError as error:
@@ -166,6 +178,9 @@ class QueueClient:
                 self._hello()
             else:
                 self._ping()
+                for request in self._requests.values():
+                    if request.is_postponed:
+                        self._send_request(request)
 
     def _handle(self, message: FromBroker, frames: list[bytes]) -> None:
         if isinstance(message, Deliver):
@@ -203,6 +218,9 @@ class QueueClient:
         if isinstance(message, Done):
             self.held.difference_update(request.give.settles)
             request.answer.set_result(None)
+        elif message.reason == protocol.DISK_FULL:
+            request.is_postponed = True
+            log.warning("the broker's disk is full: waiting", extra={"request": message.request})
         else:
             self.held.difference_update(message.leases)
             request.answer.set_exception(RefusedError(message.reason))
@@ -233,7 +251,7 @@ class QueueClient:
         self._say(Ping(held=sorted(self.held)))
 
     def _send_request(self, request: _Request) -> None:
-        request.num_pings = self._num_pings
+        request.num_pings, request.is_postponed = self._num_pings, False
         self._say(request.give, request.frames)
 
     def _say(self, message: ToBroker, frames: Sequence[bytes] = ()) -> None:
@@ -242,7 +260,7 @@ class QueueClient:
             self._send(message, frames)
 
     def _send(self, message: ToBroker, frames: Sequence[bytes] = ()) -> None:
-        self._socket.send_multipart([protocol.encoder.encode(message), *frames])
+        self._socket.send_multipart(protocol.sealed(message, frames))
 
 
 @contextlib.asynccontextmanager

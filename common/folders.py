@@ -17,17 +17,22 @@ PARTIAL = ".partial-"
 def new_folder(final: Path) -> Iterator[Path]:
     """A folder beside `final` that takes its name, and its place, at the end of the block.
 
-    One writer at a time: what an earlier one left unfinished in the parent folder is removed.
+    One writer at a time: what an earlier one left unfinished in the parent folder is removed. So is what this one
+    wrote before the disk was full: nobody could use it, and others may need the room.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     for left in final.parent.glob(f"{PARTIAL}*"):
         shutil.rmtree(left, ignore_errors=True)
     partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=final.parent))
-    yield partial
-    fsync(partial)
-    if final.exists():
-        shutil.rmtree(final)
-    partial.rename(final)
+    try:
+        yield partial
+        fsync(partial)
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     fsync(final.parent)
 
 

@@ -13,7 +13,7 @@ is skipped by the reader. The events and their fields:
     rollout   loaded {version, digest}          sampled {id, spans}
     reward    scored {id, correct, wrong, error}
     learner   resumed {step}   trained {step, ids, oldest, tokens}   published {version, digest}   checkpointed {step}
-    broker    dead {queue, id}
+    broker    dead {queue, id}    retried {queue, id}    dropped {queue, id}: decided by a person
 """
 
 import os
@@ -28,9 +28,13 @@ class History:
     """Append-only event file of one process incarnation."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Create `folder`/`name`-NANOSECONDS.msgpack; later incarnations sort after earlier ones."""
+        """Create `folder`/`name`-NANOSECONDS.msgpack; later incarnations sort after earlier ones.
+
+        Also where the wall clock was set back: then a nanosecond after the newest file.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}-{time.time_ns():020d}.msgpack"
+        newest = max((int(path.stem.rpartition("-")[2]) for path in folder.glob("*-*.msgpack")), default=0)
+        path = folder / f"{name}-{max(time.time_ns(), newest + 1):020d}.msgpack"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._encoder = msgspec.msgpack.Encoder()
 

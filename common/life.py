@@ -18,12 +18,14 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import start_http_server
 
 from common import config, logs
 from common.config import RunConfig
+from common.disk import full_message, is_full
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
 from common.history import History
 
@@ -73,13 +75,16 @@ def serve(
     given = arguments(role, argv)
     try:
         process = _prepare(role, section, given)
-    except UserError as error:
-        print(f"dapo {role}: {error}", file=sys.stderr)
+    except (UserError, OSError) as error:
+        mistake = _mistake_in(error, Path.cwd())
+        if mistake is None:
+            raise
+        print(f"dapo {role}: {mistake}", file=sys.stderr)
         return USER_ERROR_EXIT_STATUS
     try:
         asyncio.run(_until_signal(run(process)))
     except Exception as error:
-        mistake = _mistake_in(error)
+        mistake = _mistake_in(error, process.run.path)
         if mistake is None:
             log.exception("service died")
             return 1
@@ -91,10 +96,12 @@ def serve(
     return 0
 
 
-def _mistake_in(error: BaseException) -> UserError | None:
-    """The user's mistake that ended the service; a task group wraps what its tasks raise."""
+def _mistake_in(error: BaseException, folder: Path) -> UserError | None:
+    """What the user can mend of what ended the service, a full disk too; a task group wraps what its tasks raise."""
     if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, map(_mistake_in, error.exceptions)), None)
+        return next(filter(None, (_mistake_in(each, folder) for each in error.exceptions)), None)
+    if is_full(error):
+        return UserError(full_message(folder))
     return error if isinstance(error, UserError) else None
 
 

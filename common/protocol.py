@@ -1,7 +1,8 @@
 """The broker's wire protocol: what a client and the broker may say to each other.
 
-A ZeroMQ message is `[header, payload frame, ...]`. The header is one MessagePack map whose `type` names one of the
-classes below; payload frames are opaque to the broker. docs/ARCHITECTURE.md has the grammar on half a page.
+A ZeroMQ message is `[header, payload frame, ..., check]`. The header is one MessagePack map whose `type` names one of
+the classes below; payload frames are opaque to the broker; `check` is the CRC-32 of all before it, since TCP's own sum
+of 16 bits lets damage through. docs/ARCHITECTURE.md has the grammar on half a page.
 
     session   = Hello Welcome *( Take / Give / Watch / Ping ) [ Bye ]
     broker    = *( Deliver / Done / Refused / Register / Pong / Stranger / Unwelcome )
@@ -10,12 +11,16 @@ Every client message may be sent twice without harm: `Take` states a window, not
 remembered until the client has seen the answer; `Ping` names the leases that it keeps alive.
 """
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Literal
+from zlib import crc32
 
 import msgspec
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+DISK_FULL = "disk full"
+"""Reason of a `Refused` that is no answer: the client says the same again later."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 """A queue, a register, a client or an item id."""
@@ -61,6 +66,14 @@ class Write(Struct, frozen=True, kw_only=True):
     expected: Count | None = None
 
 
+class Letter(Struct, frozen=True, kw_only=True):
+    """What to do with a dead letter inside a `Give`: to the front of its queue with a fresh count, or away for good."""
+
+    queue: Name
+    id: Name
+    action: Literal["retry", "drop"]
+
+
 class Give(Struct, frozen=True, kw_only=True, tag=True):
     """Client -> broker: one transaction. All offers, settles and writes happen, or none.
 
@@ -77,6 +90,8 @@ class Give(Struct, frozen=True, kw_only=True, tag=True):
     reason: Text = "done"
     """Why the leases are settled; counted by queue and reason."""
     writes: Annotated[list[Write], Meta(max_length=64)] = []
+    letters: Annotated[list[Letter], Meta(max_length=1 << 14)] = []
+    """Dead letters that a person has decided about."""
 
 
 class Watch(Struct, frozen=True, kw_only=True, tag=True):
@@ -175,3 +190,22 @@ FromBroker = Welcome | Deliver | Done | Refused | Register | Pong | Stranger | U
 encoder = msgspec.msgpack.Encoder()
 to_broker_decoder = msgspec.msgpack.Decoder(ToBroker)
 from_broker_decoder = msgspec.msgpack.Decoder(FromBroker)
+
+
+def sealed(message: ToBroker | FromBroker, frames: Sequence[bytes] = ()) -> list[bytes]:
+    """The parts of a message as they are sent."""
+    parts = [encoder.encode(message), *frames]
+    return [*parts, _check(parts)]
+
+
+def unsealed(parts: Sequence[bytes]) -> list[bytes] | None:
+    """Header and payload frames of what was received; None if it is not what was sent."""
+    *content, check = parts or [b""]
+    return content if check == _check(content) else None
+
+
+def _check(parts: Sequence[bytes]) -> bytes:
+    value = 0
+    for part in parts:
+        value = crc32(part, value)
+    return value.to_bytes(4, "little")

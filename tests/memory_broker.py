@@ -30,7 +30,9 @@ class MemorySocket:
 
     def send_multipart(self, parts: Sequence[bytes]) -> None:
         """To the broker, which answers at once."""
-        self._broker.receive(self._peer, parts)
+        content = protocol.unsealed(parts)
+        assert content is not None
+        self._broker.receive(self._peer, content)
 
     async def recv_multipart(self) -> list[bytes]:
         """The next message of the broker."""
@@ -115,4 +117,4 @@ class MemoryBroker:
         for peer, message, place in outbox:
             frames = self._journal.segments.read(place) if place is not None else []
             if peer in self._sockets:
-                self._sockets[peer].inbound.put_nowait([protocol.encoder.encode(message), *frames])
+                self._sockets[peer].inbound.put_nowait(protocol.sealed(message, frames))

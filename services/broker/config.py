@@ -20,6 +20,11 @@ class BrokerConfig:
     """Queues whose items are delivered for ever: the learner may die as often as it likes."""
     segment_bytes: int = 64 << 20
     """Size at which a payload segment is closed and the next begun."""
+    remember_ids: int = 1_000_000
+    """Ids given, of all queues together, that are remembered so that giving one again changes nothing; 100 bytes each.
+    A resumed learner repeats its feedback: more ids than pass between two checkpoints must be remembered."""
+    min_free_mb: int = 64
+    """Free space on the disk of the run folder, in MiB, below which nothing new is accepted until there is more."""
     max_message_bytes: int = 1 << 30
     """Largest frame that is accepted."""
     metrics_port: int = 9100
@@ -31,5 +36,9 @@ class BrokerConfig:
         """Refuse values that cannot work."""
         if self.max_deliveries < 1:
             raise ValueError("`max_deliveries` must be at least 1")
+        if self.remember_ids < 1000:
+            raise ValueError("`remember_ids` must be at least 1000")
+        if self.min_free_mb < 0:
+            raise ValueError("`min_free_mb` must be 0 or more")
         if self.segment_bytes < 1 << 16:
             raise ValueError("`segment_bytes` must be at least 65536")

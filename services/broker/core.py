@@ -17,6 +17,7 @@ import msgspec
 
 from common import protocol
 from common.protocol import (
+    DISK_FULL,
     PROTOCOL_VERSION,
     Bye,
     Deliver,
@@ -36,6 +37,7 @@ from common.protocol import (
     Welcome,
     Write,
 )
+from services.broker.flaws import flaw
 from services.broker.journal import Journal
 from services.broker.ledger import DeliveryLimit, Ledger
 from services.broker.state import Peer, Place, Register, Session
@@ -68,6 +70,8 @@ class Core:
         self.outbox: list[Outgoing] = []
         self.refused: Counter[str] = Counter()
         """Messages refused, by reason."""
+        self.is_full = False
+        """Whether the disk has no room for more items; set from outside."""
         self.ledger = Ledger(journal, lease_s=lease_s, max_deliveries=max_deliveries)
         self._journal = journal
         self._welcome = Welcome(broker=incarnation, heartbeat_s=heartbeat_s, lease_s=lease_s)
@@ -95,6 +99,12 @@ class Core:
         else:
             session.seen = now
             self._apply(session, message, parts[1:], now, wall)
+
+    def receive_damaged(self, peer: Peer) -> None:
+        """A message that is not what was sent: its client says everything again, which is harmless."""
+        self.refused["damaged"] += 1
+        self.disconnect(peer)
+        self._say(peer, Stranger())
 
     def _apply(self, session: Session, message: ToBroker, frames: Sequence[bytes], now: float, wall: float) -> None:
         if isinstance(message, Give):
@@ -196,6 +206,10 @@ class Core:
 
     def _give(self, session: Session, give: Give, frames: Sequence[bytes], wall: float) -> None:
         """All of a request or nothing."""
+        if give.request <= session.acked:
+            self.refused["answered before"] += 1  # a message that came twice, the second time late
+            return
+        session.acked = max(session.acked, give.acked)
         if give.request not in session.done:
             refusal = self._refusal(session, give, len(frames))
             if refusal:
@@ -210,15 +224,15 @@ class Core:
 
     def _refusal(self, session: Session, give: Give, num_frames: int) -> str:
         """Why a request cannot be carried out, or nothing."""
+        if self.is_full and (give.offers or give.writes):
+            return DISK_FULL
         if not all(self.ledger.is_held(number, session) for number in give.settles):
             return "lease lost"
-        if len(set(give.settles)) != len(give.settles) or len({w.register for w in give.writes}) != len(give.writes):
-            return "named twice"
-        if sum(offer.frames for offer in give.offers) != num_frames:
-            return "frames do not fit the offers"
         if not all(self._is_expected(write) for write in give.writes):
             return "register has another version"
-        return ""
+        if not all(self.ledger.is_dead(letter.queue, letter.id) for letter in give.letters):
+            return "no such dead letter"
+        return flaw(give, num_frames)
 
     def _is_expected(self, write: Write) -> bool:
         return write.expected is None or write.expected == self._register(write.register).version
@@ -232,6 +246,8 @@ class Core:
             at += offer.frames
         for write in give.writes:
             self._write(write.register, write.value)
+        for letter in give.letters:
+            self.ledger.bring_back(letter.queue, letter.id, drop=letter.action == "drop")
 
     def _write(self, name: str, value: bytes) -> None:
         register = self._registers[name] = Register(self._register(name).version + 1, value)

@@ -3,9 +3,10 @@
     RUN/broker.db   items, leases, sessions, registers, ids ever given, answered requests, settle counts
     RUN/broker/     the segments, and `lock`, held by the one broker that owns the folder
 
-Every change of one turn of the loop is one SQLite transaction. Payload bytes are with the kernel before the
-transaction commits; `full` durability forces both to disk first. With `process` durability a power cut may lose or
-damage the queues: nothing is forced to disk then.
+Every change of one turn of the loop is one SQLite transaction; of a turn that the disk has no room for nothing remains.
+Payload bytes are with the kernel before the transaction commits; `full` durability forces both to disk first. With
+`process` durability a power cut may lose or damage the queues: nothing is forced to disk then. The file is as large as
+what is unsettled and the ids that are remembered, so that one given twice has no effect.
 """
 
 import fcntl
@@ -16,18 +17,25 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from common.disk import full_message, is_full
 from common.errors import UserError
 from services.broker.segments import Segments
 from services.broker.state import Item, Place, Register, Session
 
 Durability = Literal["process", "full"]
 
+NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_SHMSIZE)
+WAL_BYTES = 16 << 20
+"""Length to which SQLite's log is cut when it has been copied into the database."""
+FREE_PAGES, PAGES_AT_A_TIME = 256, 64
+"""Pages of 4 kB without content that the database may have, and how many of the others are returned at a time."""
+
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (
     seq INTEGER PRIMARY KEY, queue TEXT NOT NULL, id TEXT NOT NULL, segment INTEGER NOT NULL, offset INTEGER NOT NULL,
     lengths BLOB NOT NULL, given_at REAL NOT NULL, deliveries INTEGER NOT NULL, holders BLOB NOT NULL,
     dead INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE IF NOT EXISTS given (queue TEXT NOT NULL, id TEXT NOT NULL, PRIMARY KEY (queue, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS given (seq INTEGER PRIMARY KEY, queue TEXT NOT NULL, id TEXT NOT NULL, UNIQUE (queue, id));
 CREATE TABLE IF NOT EXISTS leases (lease INTEGER PRIMARY KEY, seq INTEGER NOT NULL, session TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, incarnation TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS superseded (
@@ -55,11 +63,17 @@ class Loaded(NamedTuple):
 
 
 def open_journal(run_folder: Path, *, durability: Durability, segment_bytes: int) -> "Journal":
-    """The journal of a run folder; raises `UserError` if another broker owns it."""
+    """The journal of a run folder; raises `UserError` if another broker owns it or its disk is full."""
     (run_folder / "broker").mkdir(parents=True, exist_ok=True)
     lock = _lock(run_folder)
-    segments = Segments(run_folder / "broker", segment_bytes=segment_bytes, sync=durability == "full")
-    return Journal(str(run_folder / "broker.db"), segments, durability=durability, lock=lock)
+    try:
+        segments = Segments(run_folder / "broker", segment_bytes=segment_bytes, sync=durability == "full")
+        return Journal(str(run_folder / "broker.db"), segments, durability=durability, lock=lock)
+    except (OSError, sqlite3.OperationalError) as error:
+        os.close(lock)
+        if has_no_room(error):
+            raise UserError(full_message(run_folder)) from error
+        raise
 
 
 def _lock(run_folder: Path) -> int:
@@ -75,6 +89,13 @@ def _lock(run_folder: Path) -> int:
     return handle
 
 
+def has_no_room(error: Exception) -> bool:
+    """Whether the disk is full, in SQLite's words or the kernel's."""
+    return is_full(error) or (
+        isinstance(error, sqlite3.OperationalError) and getattr(error, "sqlite_errorcode", 0) in NO_ROOM
+    )
+
+
 class Journal:
     """The broker's disk. Not thread-safe: the loop that owns the core owns it."""
 
@@ -84,7 +105,9 @@ class Journal:
         self._counters: dict[str, int] = {}
         """Counters that changed in this turn."""
         self._db = sqlite3.connect(database, isolation_level=None)
+        self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table is made
         self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
         self._db.execute(f"PRAGMA synchronous={'FULL' if durability == 'full' else 'OFF'}")
         self._db.executescript(SCHEMA)
 
@@ -131,8 +154,23 @@ class Journal:
         self._db.execute("COMMIT")
         self.segments.sweep()
 
+    def rollback(self) -> None:
+        """Forget this turn; `load` then finds what was committed. Needs no room on the disk."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        self._counters.clear()
+        self.segments.rollback()
+
+    def tidy(self, *, last_seq: int, remember: int) -> None:
+        """Keep the file small: forget all but the last `remember` ids that were given, return pages to the disk."""
+        self._db.execute("DELETE FROM given WHERE seq<=?", (last_seq - remember,))
+        (num_free,) = self._db.execute("PRAGMA freelist_count").fetchone()
+        if num_free > FREE_PAGES:
+            for _ in range(PAGES_AT_A_TIME):
+                self._db.execute("PRAGMA incremental_vacuum(1)")
+
     def was_given(self, queue: str, name: str) -> bool:
-        """Whether an item of this id was ever given to the queue."""
+        """Whether an item of this id is among those that were given to the queue and are remembered."""
         return self._db.execute("SELECT 1 FROM given WHERE queue=? AND id=?", (queue, name)).fetchone() is not None
 
     def add(self, item: Item) -> None:
@@ -143,7 +181,7 @@ class Journal:
             (item.seq, item.queue, item.id, item.place.segment, item.place.offset,
              msgspec.msgpack.encode(item.place.lengths), item.given_at, 0, msgspec.msgpack.encode([])),
         )  # fmt: skip
-        self._db.execute("INSERT INTO given VALUES (?,?)", (item.queue, item.id))
+        self._db.execute("INSERT INTO given VALUES (?,?,?)", (item.seq, item.queue, item.id))
         self._counters["seq"] = item.seq
 
     def lend(self, number: int, item: Item, session: str) -> None:
@@ -160,6 +198,10 @@ class Journal:
     def settle(self, number: int, item: Item, reason: str) -> None:
         """A leased item is finished; its payload is free."""
         self._db.execute("DELETE FROM leases WHERE lease=?", (number,))
+        self.remove(item, reason)
+
+    def remove(self, item: Item, reason: str) -> None:
+        """An item that nobody holds is finished."""
         self._db.execute("DELETE FROM items WHERE seq=?", (item.seq,))
         self._db.execute(
             "INSERT INTO settled VALUES (?,?,1) ON CONFLICT DO UPDATE SET count=count+1", (item.queue, reason)
@@ -169,6 +211,11 @@ class Journal:
     def bury(self, item: Item) -> None:
         """An item is a dead letter."""
         self._db.execute("UPDATE items SET dead=1 WHERE seq=?", (item.seq,))
+
+    def revive(self, item: Item) -> None:
+        """A dead letter is an item again."""
+        self._db.execute("UPDATE items SET dead=0 WHERE seq=?", (item.seq,))
+        self._update_deliveries(item)
 
     def open_session(self, name: str, incarnation: str) -> None:
         """A client that was not known, or a new incarnation of one."""

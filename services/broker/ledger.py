@@ -2,7 +2,7 @@
 
 add -> ready -> lend -> leased -> settle
                  ^         |
-                 +--- take_back --- bury (delivered too often)
+                 +--- take_back --- bury (delivered too often) --- bring_back (a person decides)
 """
 
 from collections.abc import Callable, Sequence
@@ -19,18 +19,18 @@ class Ledger:
 
     def __init__(self, journal: Journal, *, lease_s: float, max_deliveries: DeliveryLimit) -> None:
         self.queues: dict[str, Queue] = {}
-        self.buried: list[Item] = []
-        """Items that became dead letters since the caller last emptied this list."""
+        self.buried: list[tuple[str, Item]] = []
+        """What became of dead letters since the caller last emptied this list: `dead`, `retried` or `dropped`."""
         self.num_given, self.num_settled, self.num_expired = 0, 0, 0
         self._journal = journal
         self._lease_s = lease_s
         self._max_deliveries = max_deliveries
         self._leases: dict[int, Lease] = {}
-        self._last_seq, self._last_lease = 0, 0
+        self.last_seq, self._last_lease = 0, 0
 
     def load(self, loaded: Loaded, now: float) -> None:
         """Take over what the last broker left; its leases get a fresh deadline."""
-        self._last_seq, self._last_lease = loaded.last_seq, loaded.last_lease
+        self.last_seq, self._last_lease = loaded.last_seq, loaded.last_lease
         leased = {seq: (number, loaded.sessions[session]) for number, seq, session in loaded.leases}
         for item, dead in loaded.items:
             queue = self.queue(item.queue)
@@ -50,8 +50,8 @@ class Ledger:
         """A new item, unless its id was given to this queue before."""
         if self._journal.was_given(queue, name):
             return
-        self._last_seq += 1
-        item = Item(self._last_seq, queue, name, self._journal.segments.write(frames), wall)
+        self.last_seq += 1
+        item = Item(self.last_seq, queue, name, self._journal.segments.write(frames), wall)
         self._journal.add(item)
         self.queue(queue).add(item)
         self.num_given += 1
@@ -94,9 +94,25 @@ class Ledger:
         if failed and limit is not None and item.deliveries >= limit:
             self._journal.bury(item)
             self.queue(item.queue).bury(item)
-            self.buried.append(item)
+            self.buried.append(("dead", item))
         else:
             self.queue(item.queue).give_back(item)
+
+    def is_dead(self, queue: str, name: str) -> bool:
+        """Whether a queue has this dead letter."""
+        return any(item.id == name for item in self.queue(queue).dead.values())
+
+    def bring_back(self, queue: str, name: str, *, drop: bool) -> None:
+        """A dead letter is ready again, as if never delivered; or it is gone for good."""
+        item = next(item for item in self.queue(queue).dead.values() if item.id == name)
+        del self.queue(queue).dead[item.seq]
+        if drop:
+            self._journal.remove(item, "dead letter dropped")
+        else:
+            item.deliveries = 0
+            self._journal.revive(item)
+            self.queue(queue).add(item)
+        self.buried.append(("dropped" if drop else "retried", item))
 
     def expire(self, now: float) -> None:
         """Take back the leases that nobody has kept."""

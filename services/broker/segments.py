@@ -29,7 +29,7 @@ class Segments:
         """By segment: items whose payload lies in it."""
         self._idle = {int(path.stem) for path in folder.glob("*.segment")}
         """Segments that may have lost their last user since the last sweep."""
-        self._current, self._offset = max(self._idle, default=0), 0
+        self._current, self._offset, self._committed = max(self._idle, default=0), 0, 0
         self._open_next()
 
     def write(self, frames: Sequence[bytes]) -> Place:
@@ -71,8 +71,16 @@ class Segments:
         if self._sync:
             os.fdatasync(self._writer)
 
+    def rollback(self) -> None:
+        """Forget what was written since the last commit, and who needs what: the caller holds all items again."""
+        os.ftruncate(self._writer, self._committed)
+        self._offset = self._committed
+        self._users.clear()
+        self._idle = {int(path.stem) for path in self._folder.glob("*.segment")}
+
     def sweep(self) -> None:
         """Delete the closed segments without users. Only after a commit: before it, a crash brings their items back."""
+        self._committed = self._offset
         for segment in self._idle - {self._current}:
             if self._users[segment] == 0:
                 del self._users[segment]
@@ -90,7 +98,7 @@ class Segments:
         return self._folder / f"{segment:06d}.segment"
 
     def _open_next(self) -> None:
-        self._current, self._offset = self._current + 1, 0
+        self._current, self._offset, self._committed = self._current + 1, 0, 0
         self._writer = os.open(self._path(self._current), os.O_WRONLY | os.O_CREAT, 0o644)
         if self._sync:
             fsync(self._folder)  # a file without a name is lost with the power too

@@ -3,14 +3,17 @@
     socket -> core.receive* -> core.tick -> core.deliver -> journal.commit -> socket
 
 Waits for messages of clients, at most `TICK_S`; nothing it does waits for a client. Group commit comes by itself: the
-more messages wait, the more share one commit.
+more messages wait, the more share one commit. A turn that finds no room on the disk never happened: everything is read
+from disk anew, and the clients say again what they want.
 """
 
 import asyncio
 import logging
+import sqlite3
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -25,7 +28,8 @@ from common.stages import Stage
 from services.broker.clock import ListeningClock
 from services.broker.config import BrokerConfig
 from services.broker.core import Core
-from services.broker.journal import Journal, open_journal
+from services.broker.journal import Journal, has_no_room, open_journal
+from services.broker.room import Room
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +67,22 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         _bind(socket, config.bind or process.run.broker, config)
         journal = open_journal(process.run.path, durability=config.durability, segment_bytes=config.segment_bytes)
-        core = Core(
-            journal,
-            incarnation=uuid.uuid4().hex,
-            heartbeat_s=process.run.heartbeat_s,
-            lease_s=process.run.lease_s,
-            max_deliveries=lambda queue: None if queue in config.endless else config.max_deliveries,
-            now=clock.now,
-        )
-        broker = Broker(socket=socket, journal=journal, core=core, history=process.history, clock=clock)
+
+        def load() -> Core:
+            return Core(
+                journal,
+                incarnation=uuid.uuid4().hex,
+                heartbeat_s=process.run.heartbeat_s,
+                lease_s=process.run.lease_s,
+                max_deliveries=lambda queue: None if queue in config.endless else config.max_deliveries,
+                now=clock.now,
+            )
+
+        room = Room(process.run.path, min_free_mb=config.min_free_mb)
+        broker = Broker(
+            socket=socket, journal=journal, load=load, history=process.history, clock=clock, room=room,
+            remember_ids=config.remember_ids,
+        )  # fmt: skip
         log.info("broker is up", extra={"address": config.bind or process.run.broker})
         while not stop.is_set():
             broker.turn()
@@ -82,13 +93,18 @@ class Broker:
     """Joins the core to a socket and a disk."""
 
     def __init__(
-        self, *, socket: "zmq.Socket[bytes]", journal: Journal, core: Core, history: History, clock: ListeningClock
-    ) -> None:
+        self, *, socket: "zmq.Socket[bytes]", journal: Journal, load: Callable[[], Core], history: History,
+        clock: ListeningClock, room: Room, remember_ids: int,
+    ) -> None:  # fmt: skip
+        """`load` makes a core of what the journal has committed."""
         self._socket = socket
         self._journal = journal
-        self._core = core
+        self._load = load
+        self._core = load()
         self._history = history
         self._clock = clock
+        self._room = room
+        self._remember_ids = remember_ids
         self._stage = Stage("broker")
         self._next_tick = 0.0
 
@@ -101,17 +117,39 @@ class Broker:
         if not is_message and not is_tick:
             return
         with self._stage.busy():
-            self._journal.begin()
-            self._drain(now, wall)
-            if is_tick:
-                self._core.tick(now)
-                self._measure(wall)
-                self._next_tick = now + TICK_S
-            self._core.deliver(now, wall)
-            with COMMIT.time():
-                self._journal.commit()
-            self._report_dead()
-            self._send_all()
+            try:
+                self._transact(now, wall, is_tick=is_tick)
+            except (OSError, sqlite3.OperationalError) as error:
+                if not has_no_room(error):
+                    raise
+                self._forget_turn(error)
+
+    def _transact(self, now: float, wall: float, *, is_tick: bool) -> None:
+        """Everything that came, in one commit; then the answers."""
+        self._journal.begin()
+        self._drain(now, wall)
+        if is_tick:
+            self._tick(now, wall)
+        self._core.deliver(now, wall)
+        with COMMIT.time():
+            self._journal.commit()
+        self._report_dead()
+        self._send_all()
+
+    def _tick(self, now: float, wall: float) -> None:
+        self._core.is_full = self._room.is_short()
+        self._core.tick(now)
+        self._journal.tidy(last_seq=self._core.ledger.last_seq, remember=self._remember_ids)
+        self._measure(wall)
+        self._next_tick = now + TICK_S
+
+    def _forget_turn(self, error: Exception) -> None:
+        """The disk could not take this turn: go back to what was committed. Clients become strangers and say Hello."""
+        self._room.show(short=True)
+        log.error("disk full: nothing of this turn was done", extra={"cause": str(error)})
+        self._journal.rollback()
+        time.sleep(TICK_S)
+        self._core = self._load()
 
     def _drain(self, now: float, wall: float) -> None:
         """Apply the messages that wait."""
@@ -120,14 +158,20 @@ class Broker:
                 peer, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._core.receive(peer, parts, now=now, wall=wall)
+            content = protocol.unsealed(parts)
+            if content is None:
+                self._core.receive_damaged(peer)
+            else:
+                self._core.receive(peer, content, now=now, wall=wall)
 
     def _report_dead(self) -> None:
         buried = self._core.ledger.buried
-        for item in buried:
-            self._history.append("dead", queue=item.queue, id=item.id)
-            DEAD.labels(item.queue).inc()
-            log.error("dead letter", extra={"queue": item.queue, "item": item.id, "holders": item.holders})
+        for event, item in buried:
+            self._history.append(event, queue=item.queue, id=item.id)
+            DEAD.labels(item.queue).inc(event == "dead")
+            log.error(
+                "dead letter", extra={"queue": item.queue, "item": item.id, "holders": item.holders, "now": event}
+            )
         buried.clear()
 
     def _send_all(self) -> None:
@@ -135,7 +179,7 @@ class Broker:
         for peer, message, place in self._core.outbox:
             frames = self._journal.segments.read(place) if place else []
             try:
-                self._socket.send_multipart([peer, protocol.encoder.encode(message), *frames], zmq.NOBLOCK)
+                self._socket.send_multipart([peer, *protocol.sealed(message, frames)], zmq.NOBLOCK)
             except zmq.ZMQError as error:
                 self._core.disconnect(peer)
                 UNREACHABLE.inc()

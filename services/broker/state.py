@@ -52,6 +52,8 @@ class Session:
     """By register: the statistics that were sent last, None for an ordinary register."""
     done: set[int] = field(default_factory=set)
     """Requests that are committed and whose answers the client may not have seen."""
+    acked: int = 0
+    """Requests up to this one have been answered, as the client says; forgotten with the broker's process."""
 
     def connect(self, peer: Peer, now: float) -> None:
         """It speaks on this connection now, and will state its wishes again."""

@@ -15,11 +15,14 @@ VERBS = {
     "filter": ("services.filter.__main__", "one service: gives prompts, closes batches"),
     "learner": ("services.learner.__main__", "one service: batches to policy versions"),
     "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
+    "dead": ("services.cli.letters", "items that nobody could finish: list, show, retry, drop"),
+    "replay": ("services.learner.replay", "train a run's recorded batches again and compare the weights, bit for bit"),
     "sampling": ("services.cli.sampling_plot", "draw which categories a run took its prompts from, and why"),
     "verify": ("services.reward.offline", "judge a JSONL file of answers: one verdict a line, a summary last"),
     "eval": ("services.cli.evaluate.main", "avg@k and pass@k of a model or a run's policy on held-out rows"),
     "export": ("services.cli.export", "a Hugging Face folder of a run's policy"),
     "doctor": ("services.learner.doctor", "check the numerics of the loss on this hardware (--loss)"),
+    "bench": ("services.cli.bench", "measure a number that the documentation quotes (repository only)"),
     "data check": ("services.filter.check", "rows, duplicates and refusals of a data file, with row numbers"),
 }
 """Verb -> module whose `main(argv)` carries it out, and one line of help."""

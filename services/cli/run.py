@@ -11,11 +11,13 @@ import os
 import sys
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
 from common import config
 from common.config import RunConfig, Tree
+from common.disk import full_message, is_full
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
 from common.history import History
 from services.cli import folder, inputs, ports
@@ -35,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcome = run(tree, resume=arguments.resume, fresh=arguments.fresh)
     except UserError as error:
         outcome = Outcome(status=USER_ERROR_EXIT_STATUS, message=str(error))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        outcome = Outcome(status=USER_ERROR_EXIT_STATUS, message=full_message(Path(error.filename or ".").absolute()))
     if outcome.message:
         print(f"dapo run: {outcome.message}", file=sys.stderr)
     return outcome.status

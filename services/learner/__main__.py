@@ -56,6 +56,9 @@ async def _serve(process: Process[LearnerConfig], learner: "Learner | Lead") -> 
             metrics=metrics,
             steps=process.run.steps,
             checkpoint_every=process.config.checkpoint_every,
+            folder=process.run.path,
+            record=process.config.record_batches,
+            disk_wait_s=process.config.disk_wait_s,
         )
         await service.run()
 

@@ -13,15 +13,17 @@ import hashlib
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
+from common.disk import is_full
 from common.folders import fsync, new_folder
 from services.learner.ranks import World
 
@@ -40,8 +42,14 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """State of torch's generator on the CPU."""
 
 
-def save(folder: Path, tensors: dict[str, Tensor], counters: Counters, world: World, *, keep: int) -> Path:
-    """Write a checkpoint; only then remove all but the newest `keep`. Every rank must call it. Returns its folder."""
+def save(
+    folder: Path, tensors: dict[str, Tensor], counters: Counters, world: World, *, keep: int, keep_every: int = 0
+) -> Path:
+    """Write a checkpoint; only then remove older ones. Every rank must call it. Returns its folder.
+
+    The newest `keep` stay, and those of every `keep_every` steps for good. Raises `OSError` if the disk is full, and
+    then leaves all that was there.
+    """
     final = folder / f"step-{counters.step:06d}"
     if not world.leads:
         _write_shards(Path(world.from_lead(b"").decode()), tensors, world)
@@ -56,10 +64,15 @@ def save(folder: Path, tensors: dict[str, Tensor], counters: Counters, world: Wo
             fsync(partial / name)
         (partial / DONE).write_bytes(msgspec.json.encode({name: digest(partial / name) for name in names}))
         fsync(partial / DONE)
-    for old in _all(folder)[:-keep]:
+    for old in dispensable(_all(folder), keep=keep, keep_every=keep_every):
         shutil.rmtree(old, ignore_errors=True)
     world.meet()
     return final
+
+
+def dispensable(paths: Sequence[Path], *, keep: int, keep_every: int) -> list[Path]:
+    """Those, of checkpoints in order, that are neither among the newest `keep` nor milestones."""
+    return [path for path in paths[:-keep] if not keep_every or int(path.name.rpartition("-")[2]) % keep_every]
 
 
 def newest(folder: Path) -> Path | None:
@@ -107,8 +120,14 @@ def digest(path: Path) -> str:
 
 def _write_shards(path: Path, tensors: dict[str, Tensor], world: World) -> None:
     writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
-    with _quiet_alone():
-        dcp.save(tensors, storage_writer=writer, no_dist=world.size == 1)
+    try:
+        with _quiet_alone():
+            dcp.save(tensors, storage_writer=writer, no_dist=world.size == 1)
+    except CheckpointException as error:  # what went wrong on a rank is inside
+        for inner, _ in error.failures.values():
+            if is_full(inner):
+                raise inner from error
+        raise
 
 
 @contextmanager

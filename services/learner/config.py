@@ -68,8 +68,16 @@ class LearnerConfig:
     """Steps between checkpoints; batches since the last one are trained again after a crash."""
     keep_checkpoints: int = 2
     """Checkpoints kept."""
+    keep_every: int = 0
+    """Checkpoints of these steps' multiples are kept for good: milestones; 0: none."""
+    background_checkpoints: bool = True
+    """Whether training goes on while a checkpoint is written; takes as much memory again as weights and moments."""
+    disk_wait_s: float = 60.0
+    """How long to wait for room on a full disk before the learner stops; the last complete checkpoint stays."""
     keep_versions: int = 3
     """Published policy versions kept in the weight store."""
+    record_batches: bool = False
+    """Whether every batch is kept in RUN/batches, for `dapo replay`."""
     max_skips: int = 10
     """Optimizer steps in a row that may be skipped for a loss or gradient that is not finite."""
     contract_limit: float = 0.0
@@ -97,7 +105,7 @@ class LearnerConfig:
         ):
             if getattr(self, key) < 1:
                 raise ValueError(f"`{key}` must be at least 1")
-        for key in ("logprob_chunk", "lora_rank", "kl_coef", "entropy_coef"):
+        for key in ("logprob_chunk", "lora_rank", "kl_coef", "entropy_coef", "keep_every", "disk_wait_s"):
             if getattr(self, key) < 0:
                 raise ValueError(f"`{key}` must be 0 or more")
         self._check_combinations()

@@ -7,7 +7,7 @@ word = MessagePack [verb, frames]   train with the frames of the batch, publish,
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -52,6 +52,11 @@ class Lead:
         with self._lock:
             self._say("save")
             return self._learner.save()
+
+    def begin_save(self) -> Callable[[], Path]:
+        """See `Learner.begin_save`: all ranks write now."""
+        path = self.save()
+        return lambda: path
 
     def stop(self) -> None:
         """Let the other ranks end."""

@@ -3,14 +3,14 @@
 learner = Learner.start(...)        newest complete checkpoint, or the starting model
 metrics, feedback = learner.train(batch, arrays)
 policy = learner.publish()
-learner.save()
+write = learner.begin_save(); write()      the second part may run beside the next step
 
 With several ranks every rank has one and calls the same verbs in the same order (crew.py); rank 0 writes the files.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +109,35 @@ class Learner:
 
     def save(self) -> Path:
         """Write a checkpoint of this step."""
+        return self._writer(self._tensors())()
+
+    def begin_save(self) -> Callable[[], Path]:
+        """Copy what a checkpoint of this step holds; the call that is returned writes it, while training may go on.
+
+        Several ranks have to write at the same time and train none meanwhile: then it is written before this returns.
+        """
+        if not self._config.background_checkpoints or self._world.size > 1:
+            path = self.save()
+            return lambda: path
+        return self._writer({name: t.to("cpu", copy=True) for name, t in self._tensors().items()})
+
+    def _writer(self, tensors: dict[str, torch.Tensor]) -> Callable[[], Path]:
         counters = Counters(
             step=self.step,
             updates=self._optimizer.updates,
             skips=self._optimizer.skips,
             rng=torch.get_rng_state().numpy().tobytes(),
         )
-        folder = self._run.path / "checkpoints"
-        path = checkpoint.save(folder, self._tensors(), counters, self._world, keep=self._config.keep_checkpoints)
-        self._tell("checkpointed", step=self.step)
-        return path
+
+        def write() -> Path:
+            path = checkpoint.save(
+                self._run.path / "checkpoints", tensors, counters, self._world,
+                keep=self._config.keep_checkpoints, keep_every=self._config.keep_every,
+            )  # fmt: skip
+            self._tell("checkpointed", step=counters.step)
+            return path
+
+        return write
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """What a checkpoint holds: trained weights and moments, live."""

@@ -13,6 +13,7 @@ filter_*                              the filter's account when the batch closed
 """
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -75,7 +76,9 @@ class MetricsFile:
         kept = []
         if path.exists():
             kept = [line for line in path.read_text().splitlines() if _step_of(line) < step]
-        path.write_text("".join(f"{line}\n" for line in kept))
+        partial = path.with_suffix(".partial")
+        partial.write_text("".join(f"{line}\n" for line in kept))
+        os.replace(partial, path)  # a kill must not take the lines with it
         self._file = path.open("a", buffering=1)
 
     def append(self, metrics: dict[str, float]) -> None:

@@ -1,35 +1,43 @@
 """Batches to policy versions, for ever; a batch is settled only when a checkpoint that contains its effect is complete.
 
-    batches -> decode -> train (thread) -> publish -> give feedback + policy -> [checkpoint -> settle]
+    batches -> decode -> train (thread) -> publish -> give feedback + policy -> [copy -> write (beside) -> settle]
 
 Waits for the filter to close a batch. Training runs in a thread, so heartbeats go on; the broker delivers batches in
-order, and again from the first unsettled one after a crash.
+order, and again from the first unsettled one after a crash. One checkpoint is written at a time, beside the next steps.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from common import codec
 from common.client import Delivery, Inbox, Item, QueueClient
 from common.codec import encode
+from common.disk import until_room
 from common.errors import DapoError, RefusedError
 from common.messages import BATCHES, FEEDBACK, POLICY, Policy
 from common.protocol import Register, Write
 from common.stages import Stage
+from services.learner import recording
 from services.learner.crew import Lead
 from services.learner.learner import Learner
 from services.learner.report import MetricsFile
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 PHASE = Counter("dapo_learner_phase_seconds_total", "Seconds of the learner by phase.", ["phase"])
 PARTS = ("reference", "proximal", "forward", "backward", "optimizer")
 """Phases inside `train`, which the trainer times itself."""
 TOKENS = Counter("dapo_learner_tokens_total", "Response tokens trained.")
+DISK_FULL = Gauge("dapo_learner_disk_full", "1 while a checkpoint or a version waits for room on the disk.")
+FAILED_WRITES = Counter("dapo_learner_failed_writes_total", "Attempts to write a checkpoint or version on a full disk.")
 PREFETCH = 2
 """Batches held beyond those that wait for a checkpoint: the one in training and the next."""
 
@@ -38,51 +46,64 @@ class LearnerService:
     """Joins a learner to the queues."""
 
     def __init__(
-        self, *, client: QueueClient, learner: Learner | Lead, metrics: MetricsFile, steps: int, checkpoint_every: int
-    ) -> None:
+        self, *, client: QueueClient, learner: Learner | Lead, metrics: MetricsFile, steps: int,
+        checkpoint_every: int, folder: Path, record: bool = False, disk_wait_s: float = 60.0,
+    ) -> None:  # fmt: skip
+        """`folder` is the run's; with `record` every batch is kept there."""
         self._client = client
         self._learner = learner
         self._metrics = metrics
         self._steps = steps
         self._checkpoint_every = checkpoint_every
+        self._folder = folder
+        self._record = record
+        self._disk_wait_s = disk_wait_s
         self._stage = Stage("learner")
         self._seconds: dict[str, float] = {}
         """Of the newest step, by phase."""
-        self._unsettled: list[int] = []
-        """Leases of batches trained since the last checkpoint."""
+        self._saved = learner.step
+        """Batches before this one are in a complete checkpoint."""
+        self._leases: dict[int, int] = {}
+        """By step: the newest lease of a batch that is trained and not settled."""
+        self._writing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Announce the policy, then train for ever."""
+        """Announce the policy, then train for ever; an error of the writing in the background ends both."""
         await self._announce()
         inbox = self._client.take(BATCHES, window=PREFETCH)
-        while True:
-            await self._next(inbox)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._next(inbox, tasks)
 
     async def _announce(self) -> None:
         """Publish the starting policy unless the register already names this or a later version."""
         register = await self._client.watch(POLICY).changed()
         if _version(register) < self._learner.step:
-            policy = await asyncio.to_thread(self._learner.publish)
+            policy = await self._until_room(lambda: asyncio.to_thread(self._learner.publish))
             await self._give(policy, register)
 
-    async def _next(self, inbox: Inbox) -> None:
-        """One batch, from waiting for it to its checkpoint."""
+    async def _next(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
+        """One batch, from waiting for it to the beginning of its checkpoint."""
         start = time.monotonic()
         with self._stage.starved():
             item = await inbox.get()
         waited = time.monotonic() - start
         PHASE.labels("wait").inc(waited)
         batch, arrays = codec.decode_batch(item.frames)
-        if batch.step < self._learner.step:
-            await self._client.settle([item.lease], reason="already trained")
+        if batch.step < self._learner.step:  # it came again: after a resume, or after this process was stopped
+            self._leases[batch.step] = item.lease
+            await self._settle()
             return
         if batch.step > self._learner.step:
             raise DapoError(f"batch {batch.step} was delivered, batch {self._learner.step} is next: one was lost")
+        if self._record:
+            recording.record(self._folder / recording.FOLDER, batch.step, item.frames)
         with self._stage.busy():
             metrics, feedback = await self._timed("train", self._learner.train, batch, arrays)
-            policy = await self._timed("publish", self._learner.publish)
+            policy = await self._until_room(lambda: self._timed("publish", self._learner.publish))
         with self._stage.blocked():
-            await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)), inbox)
+            await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)), tasks)
+        inbox.resize(len(self._leases) + PREFETCH)
         TOKENS.inc(metrics["trained_tokens"])
         for phase in PARTS:
             PHASE.labels(phase).inc(metrics.get(f"seconds_{phase}", 0.0))
@@ -96,17 +117,46 @@ class LearnerService:
         self._seconds = {}
         return {"wait_seconds": waited, "idle_share": waited / max(1e-9, waited + busy), **seconds}
 
-    async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item, inbox: Inbox) -> None:
-        """Announce the version together with the feedback; checkpoint and settle when it is time."""
+    async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item, tasks: asyncio.TaskGroup) -> None:
+        """Announce the version together with the feedback; begin a checkpoint when it is time."""
         register = self._client.watch(POLICY).latest
         assert register is not None
         await self._give(policy, register, feedback)
-        self._unsettled.append(item.lease)
-        if self._learner.step % self._checkpoint_every == 0 or self._learner.step >= self._steps:
-            await self._timed("checkpoint", self._learner.save)
-            await self._client.settle(self._unsettled, reason="trained")
-            self._unsettled = []
-        inbox.resize(len(self._unsettled) + PREFETCH)
+        self._leases[self._learner.step - 1] = item.lease
+        is_last = self._learner.step >= self._steps
+        if is_last or self._learner.step % self._checkpoint_every == 0:
+            await self._checkpoint(tasks)
+        if is_last and self._writing is not None:
+            await self._writing
+
+    async def _checkpoint(self, tasks: asyncio.TaskGroup) -> None:
+        """Copy, then write beside what comes next. Waits until the checkpoint before is written."""
+        if self._writing is not None:
+            await self._writing
+        write = await self._until_room(lambda: self._timed("checkpoint", self._learner.begin_save))
+        self._writing = tasks.create_task(self._write(write, self._learner.step))
+
+    async def _write(self, write: Callable[[], Path], step: int) -> None:
+        """The checkpoint of a step to disk; only then are its batches settled."""
+        await self._until_room(lambda: asyncio.to_thread(write))
+        self._saved = step
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Settle the batches that a complete checkpoint holds; one whose lease is lost comes again, and is then."""
+        done = {step: lease for step, lease in self._leases.items() if step < self._saved}
+        self._leases = {step: lease for step, lease in self._leases.items() if step >= self._saved}
+        while leases := [lease for lease in done.values() if lease in self._client.held]:
+            try:
+                await self._client.settle(leases, reason="trained")
+            except RefusedError as error:  # all or none: once more without those that were lost
+                log.warning("leases of trained batches lost", extra={"cause": str(error)})
+            else:
+                return
+
+    async def _until_room(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write to the run folder; a full disk is waited for, shown, and in the end a reason to stop."""
+        return await until_room(write, folder=self._folder, wait_s=self._disk_wait_s, on_wait=_show_full)
 
     async def _give(self, policy: Policy, register: Register, *items: Item) -> None:
         """Give, and write the register if that makes it grow. A retrained step gives the same ids: no effect."""
@@ -124,6 +174,11 @@ class LearnerService:
         self._seconds[phase] = time.monotonic() - start
         PHASE.labels(phase).inc(self._seconds[phase])
         return result
+
+
+def _show_full(is_full: bool) -> None:
+    DISK_FULL.set(is_full)
+    FAILED_WRITES.inc(is_full)
 
 
 def _version(register: Register) -> int:

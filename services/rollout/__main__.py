@@ -4,10 +4,15 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.client import connect
 from common.life import Process, serve
 from services.rollout.config import RolloutConfig
+
+if TYPE_CHECKING:
+    from services.rollout.engine import Engine
+    from services.rollout.service import Prompter
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -20,27 +25,40 @@ ALWAYS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING"
 
 async def run(process: Process[RolloutConfig]) -> None:
     """Start the engine, then serve until cancelled."""
+    if process.config.engine == "scripted":
+        from services.rollout.scripted import ScriptedEngine, ScriptedTemplate
+
+        plain = ScriptedTemplate(process.run.model)
+        await _serve(process, ScriptedEngine(process.config.scripted, plain), plain)
+        return
     set_environment(process.run.model)
-    from services.rollout.service import Rollout
     from services.rollout.template import Template
     from services.rollout.vllm_engine import VllmEngine
 
     template = Template.of_model(process.run.model, template=process.run.template_text)
     engine = await VllmEngine.start(process.run, process.config, stop_token_ids=template.stop_token_ids)
     try:
-        async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:
-            rollout = Rollout(
-                client=client,
-                engine=engine,
-                template=template,
-                history=process.history,
-                replica=process.name,
-                max_groups=process.config.max_groups,
-                max_prompt_tokens=process.run.max_prompt_tokens,
-            )
-            await rollout.run()
+        await _serve(process, engine, template)
     finally:
         engine.close()
+
+
+async def _serve(process: Process[RolloutConfig], engine: "Engine", template: "Prompter") -> None:
+    """Join the engine to the queues."""
+    from services.rollout.service import Rollout
+
+    async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:
+        rollout = Rollout(
+            client=client,
+            engine=engine,
+            template=template,
+            history=process.history,
+            replica=process.name,
+            max_groups=process.config.max_groups,
+            max_prompt_tokens=process.run.max_prompt_tokens,
+            group_timeout_s=process.config.group_timeout_s,
+        )
+        await rollout.run()
 
 
 def set_environment(model: str) -> None:

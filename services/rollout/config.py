@@ -1,7 +1,32 @@
 """Section [rollout]."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+Lie = Literal["version", "old_version", "nan", "empty", "short", "aborted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedConfig:
+    """[rollout.scripted]: how the engine for tests and simulation plays its part."""
+
+    seconds: float = 0.05
+    """Mean time of a group, with a long tail; 0: none."""
+    right: float = 0.5
+    """Share of the samples that are right."""
+    max_words: int = 8
+    """Longest answer, in words before the box."""
+    lies: list[Lie] = field(default_factory=list)
+    """Ways in which it errs: versions it never had, log-probabilities that are none, answers that are not whole."""
+    lie_share: float = 0.05
+    """Share of the groups with a lie, if there are any."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        if self.seconds < 0 or self.max_words < 0:
+            raise ValueError("`scripted.seconds` and `scripted.max_words` must be 0 or more")
+        if not (0 <= self.right <= 1 and 0 <= self.lie_share < 1):
+            raise ValueError("`scripted.right` must be from 0 to 1, `scripted.lie_share` from 0 to below 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,6 +37,12 @@ class RolloutConfig:
     """Rollout processes that `dapo run` starts."""
     max_groups: int = 16
     """Groups one replica samples at a time; the engine batches their samples continuously."""
+    group_timeout_s: float = 3600.0
+    """Seconds after which the engine counts as stuck on a group: it is sampled again, here or elsewhere."""
+    engine: Literal["vllm", "scripted"] = "vllm"
+    """`scripted` plays a part without a model, for tests and simulation: nothing is learned."""
+    scripted: ScriptedConfig = field(default_factory=ScriptedConfig)
+    """What the scripted engine does."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the engine's weights; auto: float32 on a CPU, bfloat16 on a GPU."""
     max_num_seqs: int = 128
@@ -34,6 +65,8 @@ class RolloutConfig:
         for key in ("replicas", "max_groups", "max_num_seqs", "tensor_parallel_size"):
             if getattr(self, key) < 1:
                 raise ValueError(f"`{key}` must be at least 1")
+        if self.group_timeout_s <= 0:
+            raise ValueError("`group_timeout_s` must be above 0")
         if self.kv_cache_gib <= 0:
             raise ValueError("`kv_cache_gib` must be above 0")
         if not 0 < self.gpu_memory_utilization <= 1:

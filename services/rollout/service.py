@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from prometheus_client import Counter, Gauge
@@ -21,10 +22,10 @@ from common.codec import Arrays, decode, encode
 from common.each import for_each
 from common.errors import RefusedError, WireError
 from common.history import History
-from common.messages import GROUPS, POLICY, PROMPTS, Group, Policy, Prompt, Sample, Span
+from common.messages import GROUPS, POLICY, PROMPTS, ChatMessage, Group, Policy, Prompt, Sample, Span
 from common.stages import Stage
 from services.rollout.engine import Completion, Engine, EngineError, LoadRefusedError, Request
-from services.rollout.template import Template
+from services.rollout.whole import check_whole
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +35,22 @@ VERSION = Gauge("dapo_policy_version", "Policy version in use.", ["role"])
 FAILED = Counter("dapo_rollout_failures_total", "Groups or versions that failed.", ["kind"])
 
 
+class Prompter(Protocol):
+    """Chat to prompt tokens, response tokens to text."""
+
+    def prompt_ids(self, chat: Sequence[ChatMessage]) -> list[int]:
+        """Token ids of the prompt."""
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The response as the verifier reads it."""
+
+
 class Rollout:
     """One replica: an engine, a tokenizer and a place in the queues."""
 
     def __init__(
-        self, *, client: QueueClient, engine: Engine, template: Template, history: History,
-        replica: str, max_groups: int, max_prompt_tokens: int,
+        self, *, client: QueueClient, engine: Engine, template: Prompter, history: History,
+        replica: str, max_groups: int, max_prompt_tokens: int, group_timeout_s: float = 3600.0,
     ) -> None:  # fmt: skip
         self._client = client
         self._engine = engine
@@ -48,8 +59,10 @@ class Rollout:
         self._replica = replica
         self._max_groups = max_groups
         self._max_prompt_tokens = max_prompt_tokens
+        self._group_timeout_s = group_timeout_s
         self._stage = Stage("rollout")
-        self._loaded = -1
+        self._loaded, self._given = -1, -1
+        """The version that the engine has, and the one that it was given last: while it loads, both may write."""
         self._news = asyncio.Condition()
 
     async def run(self) -> None:
@@ -74,10 +87,12 @@ class Rollout:
         newest = decode(Policy, [register.value])
         if newest.version <= self._loaded:
             return
+        before, self._given = self._given, newest.version
         try:
             await self._engine.load(newest.version, Path(newest.path))
         except LoadRefusedError as error:
             FAILED.labels("load").inc()
+            self._given = before
             log.error("version refused", extra={"version": newest.version, "cause": str(error)})
             return
         async with self._news:
@@ -131,16 +146,22 @@ class Rollout:
             log.warning("prompt too long", extra={"group": prompt.id, "tokens": len(prompt_ids)})
             span = Span(version=self._loaded, start=0, end=0)
             return [Completion(token_ids=[], logprobs=[], finish="length", spans=[span])] * sampling.n
-        return await self._engine.generate(
-            Request(
-                id=f"{prompt.id}#{time.monotonic_ns()}",
-                prompt_ids=prompt_ids,
-                n=sampling.n,
-                temperature=sampling.temperature,
-                max_tokens=sampling.max_tokens,
-                seed=sampling.seed,
-            )
+        request = Request(
+            id=f"{prompt.id}#{time.monotonic_ns()}",
+            prompt_ids=prompt_ids,
+            n=sampling.n,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            seed=sampling.seed,
         )
+        oldest = self._loaded
+        try:
+            async with asyncio.timeout(self._group_timeout_s):
+                completions = await self._engine.generate(request)
+        except TimeoutError:
+            raise EngineError(f"group {prompt.id}: no answer after {self._group_timeout_s:g} s") from None
+        check_whole(prompt.id, completions, n=sampling.n, oldest=oldest, newest=self._given)
+        return completions
 
     def _as_sample(self, completion: Completion) -> Sample:
         return Sample(

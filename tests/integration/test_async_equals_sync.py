@@ -126,7 +126,7 @@ async def _serve(run: RunConfig, clients: list[QueueClient]) -> None:
     """All services as tasks until the register `run` says done."""
     history = History(run.path / "history", "others")
     rollout = Rollout(
-        client=clients[0], engine=PlainEngine(tiny_policy(seed=1), delay_s=0.01), template=DigitTemplate(),  # type: ignore[arg-type]
+        client=clients[0], engine=PlainEngine(tiny_policy(seed=1), delay_s=0.01), template=DigitTemplate(),
         history=history, replica="0", max_groups=4, max_prompt_tokens=8,
     )  # fmt: skip
     reward = RewardService(
@@ -139,7 +139,7 @@ async def _serve(run: RunConfig, clients: list[QueueClient]) -> None:
     )  # fmt: skip
     metrics = MetricsFile(run.path / "metrics.jsonl", step=0)
     learner = LearnerService(
-        client=clients[3], learner=make_learner(run), metrics=metrics, steps=STEPS, checkpoint_every=2
+        client=clients[3], learner=make_learner(run), metrics=metrics, steps=STEPS, checkpoint_every=2, folder=run.path
     )
     tasks = [asyncio.create_task(work) for work in (rollout.run(), reward.run(), chooser.run(window=8), learner.run())]
     watch = clients[4].watch(RUN)

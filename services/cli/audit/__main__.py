@@ -10,7 +10,7 @@ from typing import Any
 from services.cli.audit.judging import Case, check_ages, check_fates, check_training, check_versions, counts
 from services.cli.audit.ledger import read_ledger
 from services.cli.audit.lineage import read_lineage
-from services.cli.audit.reading import NothingToAudit, read_limits, read_queues, read_streams
+from services.cli.audit.reading import NothingToAudit, read_decisions, read_limits, read_queues, read_streams
 from services.cli.audit.sampling import check_streams, read_samplings
 
 
@@ -31,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def audit(run: Path) -> dict[str, Any]:
     """The account of a run and the violations of invariants 1 to 4."""
     limits, queues, streams = read_limits(run), read_queues(run), read_streams(run)
-    by_role = {role: [stream for stream in streams if stream.role == role] for role in ("filter", "learner", "rollout")}
+    roles = ("filter", "learner", "rollout", "broker")
+    by_role = {role: [stream for stream in streams if stream.role == role] for role in roles}
+    read_decisions(by_role["broker"], queues)
     case = Case(
         ledger=read_ledger(by_role["filter"], queues.registers.get("filter", 0)),
         lineage=read_lineage(by_role["learner"]),

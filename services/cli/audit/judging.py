@@ -50,8 +50,9 @@ class Case:
 
     @cached_property
     def dead(self) -> set[str]:
-        """Dead letters, whether or not the filter has noticed."""
-        return {name for queue in TRAIN_QUEUES for name in self.queues.dead.get(queue, []) if not is_eval(name)}
+        """Dead letters, whether or not the filter has noticed; also those that a person has dropped or retried."""
+        lying = {name for queue in TRAIN_QUEUES for name in self.queues.dead.get(queue, [])}
+        return {name for name in lying | self.queues.once_dead if not is_eval(name)}
 
     @cached_property
     def left(self) -> set[str]:
@@ -78,7 +79,7 @@ def check_fates(case: Case) -> Iterator[str]:
     for name in sorted(case.lost):
         yield f"lost: {name} was issued, has no end and lies in no queue"
     yield from _check_drops(case)
-    for name in sorted(set(case.queued) & ended):
+    for name in sorted((set(case.queued) & ended) - case.queues.retried):
         yield f"still_queued: {name} has an end, but lies in a queue"
     for name in _repeated(case.queued):
         yield f"two_places: {name} lies in {case.queued[name]} queues"

@@ -9,6 +9,7 @@ A torn last record (power loss) is ignored; anything else that does not decode i
 
 import sqlite3
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ class Queues:
     """Dead letters by queue."""
     registers: dict[str, int] = field(default_factory=dict)
     """Version by register."""
+    once_dead: set[str] = field(default_factory=set)
+    """Ids that were dead letters at some time, whatever a person decided about them later."""
+    retried: set[str] = field(default_factory=set)
+    """Those that were put back into their queue."""
 
     def of(self, queue: str) -> list[str]:
         """Unsettled ids of one queue."""
@@ -82,6 +87,16 @@ def read_queues(run: Path) -> Queues:
     finally:
         database.close()
     return queues
+
+
+def read_decisions(streams: Iterable[Stream], queues: Queues) -> None:
+    """What the broker's history adds to its queues: the dead letters that a person has decided about."""
+    for stream in streams:
+        for record in stream.records:
+            if record["event"] in ("dead", "dropped"):
+                queues.once_dead.add(record["id"])
+            elif record["event"] == "retried":
+                queues.retried.add(record["id"])
 
 
 def read_limits(run: Path) -> Limits:

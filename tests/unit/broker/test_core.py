@@ -55,8 +55,8 @@ def test_a_superseded_process_stays_out_even_after_a_restart_of_the_broker(broke
 
 
 def test_another_protocol_is_unwelcome(broker: Broker) -> None:
-    (answer,) = broker.say("c", Hello(name="c", incarnation="1", protocol=2))
-    assert answer == Unwelcome(reason="it speaks protocol 1, the client 2: run the same release everywhere")
+    (answer,) = broker.say("c", Hello(name="c", incarnation="1", protocol=3))
+    assert answer == Unwelcome(reason="it speaks protocol 2, the client 3: run the same release everywhere")
 
 
 def test_a_request_sent_again_is_answered_done_and_done_once(broker: Broker) -> None:

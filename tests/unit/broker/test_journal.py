@@ -60,3 +60,43 @@ def test_settlements_are_counted_by_queue_and_reason(tmp_path: Path) -> None:
     broker.say("w", Give(request=2, settles=[3], reason="filtered:all_wrong"))
     rows = broker.journal._db.execute("SELECT queue, reason, count FROM settled ORDER BY reason")
     assert rows.fetchall() == [("q", "done", 2), ("q", "filtered:all_wrong", 1)]
+
+
+def test_the_database_does_not_grow_with_what_was_settled(tmp_path: Path) -> None:
+    from common.protocol import Give, Offer
+    from tests.unit.broker.turns import Broker
+
+    broker = Broker(tmp_path)
+    broker.join("w", q=100)
+    sizes = []
+    for number in range(1, 31):
+        offers = [Offer(queue="q", id=f"{number}/{n}" + "x" * 60, frames=0) for n in range(100)]
+        broker.say("w", Give(request=2 * number, offers=offers))
+        leases = list(range(100 * number - 99, 100 * number + 1))
+        broker.say("w", Give(request=2 * number + 1, acked=2 * number, settles=leases))
+        broker.journal.begin()
+        broker.journal.tidy(last_seq=broker.core.ledger.last_seq, remember=500)
+        broker.journal.commit()
+        broker.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        sizes.append((tmp_path / "broker.db").stat().st_size)
+    assert sizes[-1] < 1.2 * sizes[9]  # after twenty times as many again
+    (remembered,) = broker.journal._db.execute("SELECT count(*) FROM given").fetchone()
+    assert remembered == 500
+
+
+def test_pages_that_are_free_go_back_to_the_disk(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, durability="process", segment_bytes=1 << 16)
+    journal.begin()
+    for number in range(20_000):
+        journal._db.execute("INSERT INTO given VALUES (?,?,?)", (number, "q", f"{number:0100d}"))
+    journal.commit()
+    journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    large = (tmp_path / "broker.db").stat().st_size
+    for _ in range(20):
+        journal.begin()
+        journal.tidy(last_seq=20_000, remember=0)
+        journal.commit()
+    journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    journal.close()
+    assert large > 4_000_000  # 20,000 ids of 100 bytes, and their index
+    assert (tmp_path / "broker.db").stat().st_size <= 320 * 4096  # what may stay free, and what is in use

@@ -86,7 +86,7 @@ def test_an_item_that_nobody_settles_becomes_a_dead_letter_that_names_its_holder
         broker.join(holder, q=1)
         broker.now += LEASE_S + 1
         broker.turn()
-    assert [(item.id, item.holders) for item in broker.core.ledger.buried] == [("a", ["x", "y"])]
+    assert [(event, item.id, item.holders) for event, item in broker.core.ledger.buried] == [("dead", "a", ["x", "y"])]
     for _ in range(2):
         assert broker.core.stats("q", broker.now).dead == ["a"]
         broker.restart()

@@ -315,3 +315,16 @@ def test_the_audit_shares_no_code_with_what_it_audits() -> None:
     ]  # fmt: skip
     assert imports
     assert all(line.startswith("from services.cli.audit.") for line in imports)
+
+
+@pytest.mark.parametrize("decision", ["retried", "dropped"])
+def test_a_dead_letter_that_a_person_decided_about_stays_accounted_for(tmp_path: Path, decision: str) -> None:
+    run = good_run()
+    run["dead"] = []
+    events = [{"event": event, "queue": "groups", "id": "0/000005"} for event in ("dead", decision)]
+    run["history"]["broker-0-1"] = events
+    if decision == "retried":
+        run["live"].append(("groups", "0/000005"))
+    report = audit(write(tmp_path, run))
+    assert report["violations"] == []
+    assert (report["dead"], report["lost"]) == (1, 0)

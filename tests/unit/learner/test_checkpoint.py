@@ -1,11 +1,13 @@
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
 from common import folders
+from common.disk import is_full
 from services.learner import checkpoint
 from services.learner.checkpoint import Counters
 from services.learner.ranks import World
@@ -52,6 +54,35 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000003", "step-000004"]
+
+
+def test_milestones_are_kept_for_good(tmp_path: Path) -> None:
+    for step in range(1, 10):
+        counters = Counters(step=step, updates=step, skips=0, rng=RNG)
+        checkpoint.save(tmp_path, tensors(step), counters, World(), keep=2, keep_every=3)
+    # every third, and the newest two
+    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["3", "6", "8", "9"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_leaves_the_last_checkpoint_and_gives_back_its_room(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=False)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        save(disk, 1)
+        large = {"model/a": torch.ones(1 << 19)}  # 2 MiB
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number says which
+            checkpoint.save(disk, large, Counters(step=2, updates=0, skips=0, rng=RNG), World(), keep=1)
+        assert is_full(caught.value)
+        assert [path.name for path in disk.iterdir()] == ["step-000001"]
+        assert loaded_step(disk) == 1
+        save(disk, 3)
+        assert loaded_step(disk) == 3
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 class Killed(BaseException):

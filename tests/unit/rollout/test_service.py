@@ -63,7 +63,9 @@ async def publish(client: QueueClient, version: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, engine: ScriptedEngine) -> AsyncIterator[tuple[MemoryBroker, QueueClient]]:
+async def running(
+    folder: Path, engine: ScriptedEngine, *, group_timeout_s: float = 60.0
+) -> AsyncIterator[tuple[MemoryBroker, QueueClient]]:
     """A rollout at work, and a client beside it."""
     history = History(folder / "history", "rollout-0")
     async with (
@@ -72,8 +74,8 @@ async def running(folder: Path, engine: ScriptedEngine) -> AsyncIterator[tuple[M
         broker.client("rollout-0") as client,
     ):
         rollout = Rollout(
-            client=client, engine=engine, template=DigitTemplate(), history=history, replica="rollout-0",  # type: ignore[arg-type]
-            max_groups=4, max_prompt_tokens=4,
+            client=client, engine=engine, template=DigitTemplate(), history=history, replica="rollout-0",
+            max_groups=4, max_prompt_tokens=4, group_timeout_s=group_timeout_s,
         )  # fmt: skip
         task = asyncio.create_task(rollout.run())
         yield broker, other
@@ -184,3 +186,18 @@ async def test_what_a_leaving_rollout_held_goes_to_another(tmp_path: Path, leave
         if leaves == "killed":
             broker.advance(11.0)
         assert (await inbox.get()).id == "0/000000"
+
+
+async def test_an_engine_that_is_stuck_on_a_group_gives_it_up(tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    engine.gate.clear()
+    async with running(tmp_path, engine, group_timeout_s=0.02) as (broker, other):
+        await publish(other, 0)
+        await other.give(prompt("0/000000"))
+        await asyncio.sleep(0.1)
+        engine.gate.set()
+        for _ in range(3):  # its lease is no longer kept alive
+            broker.advance(6.0)
+            await settled()
+        assert engine.started == ["0/000000", "0/000000"]
+        assert broker.ids(GROUPS) == ["0/000000"]

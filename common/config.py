@@ -65,6 +65,8 @@ class RunConfig:
     """Lmax: longest response, in tokens."""
     broker: str = "tcp://127.0.0.1:5570"
     """Address of the broker."""
+    keys: str = ""
+    """Folder of CURVE keys, made by `dapo keys`; empty: no keys, and no listening beyond this machine."""
     heartbeat_s: float = 1.0
     """Seconds between the heartbeats of a client."""
     lease_s: float = 10.0

@@ -10,6 +10,7 @@ Every client message may be sent twice without harm: `Take` states a window, not
 remembered until the client has seen the answer; `Ping` names the leases that it keeps alive.
 """
 
+import sys
 from typing import Annotated
 
 import msgspec
@@ -22,6 +23,9 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Text = Annotated[str, Meta(max_length=1024)]
 """A reason or a cause, for people."""
 Count = Annotated[int, Meta(ge=0, le=2**40)]
+Seconds = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+Value = Annotated[bytes, Meta(max_length=1 << 24)]
+"""Of a register."""
 Leases = Annotated[list[Count], Meta(max_length=1 << 16)]
 
 
@@ -57,7 +61,7 @@ class Write(Struct, frozen=True, kw_only=True):
     """One register inside a `Give`. `expected` is the version it must have now (0: unset); None: any."""
 
     register: Name
-    value: Annotated[bytes, Meta(max_length=1 << 24)]
+    value: Value
     expected: Count | None = None
 
 
@@ -103,8 +107,8 @@ class Welcome(Struct, frozen=True, kw_only=True, tag=True):
 
     broker: Name
     """Incarnation of the broker process."""
-    heartbeat_s: float
-    lease_s: float
+    heartbeat_s: Seconds
+    lease_s: Seconds
 
 
 class Deliver(Struct, frozen=True, kw_only=True, tag=True):
@@ -137,7 +141,7 @@ class Register(Struct, frozen=True, kw_only=True, tag=True):
 
     name: Name
     version: Count
-    value: bytes
+    value: Value
 
 
 class Pong(Struct, frozen=True, kw_only=True, tag=True):
@@ -163,9 +167,9 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     leased: Count = 0
     credit: Count = 0
     """Items that the connected takers would accept at once."""
-    oldest_s: float = 0.0
+    oldest_s: Seconds = 0.0
     """Seconds since the oldest unsettled item was given."""
-    dead: list[Name] = []
+    dead: Annotated[list[Name], Meta(max_length=1 << 16)] = []
     """Ids in the dead-letter queue of this queue."""
 
 

@@ -20,6 +20,7 @@ VERBS = {
     "eval": ("services.cli.evaluate.main", "avg@k and pass@k of a model or a run's policy on held-out rows"),
     "export": ("services.cli.export", "a Hugging Face folder of a run's policy"),
     "doctor": ("services.learner.doctor", "check the numerics of the loss on this hardware (--loss)"),
+    "keys": ("services.cli.keys", "CURVE key pairs of every role, for runs beyond one machine"),
     "data check": ("services.filter.check", "rows, duplicates and refusals of a data file, with row numbers"),
 }
 """Verb -> module whose `main(argv)` carries it out, and one line of help."""

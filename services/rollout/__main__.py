@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.client import connect
+from common.client import connect_to_broker
 from common.life import Process, serve
 from services.rollout.config import RolloutConfig
 
@@ -28,7 +28,7 @@ async def run(process: Process[RolloutConfig]) -> None:
     template = Template.of_model(process.run.model, template=process.run.template_text)
     engine = await VllmEngine.start(process.run, process.config, stop_token_ids=template.stop_token_ids)
     try:
-        async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:
+        async with connect_to_broker(process.run, process.name) as client:
             rollout = Rollout(
                 client=client,
                 engine=engine,

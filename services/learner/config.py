@@ -68,8 +68,12 @@ class LearnerConfig:
     """Steps between checkpoints; batches since the last one are trained again after a crash."""
     keep_checkpoints: int = 2
     """Checkpoints kept."""
+    publish_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of published versions, which is the engine's: set [rollout] dtype to the same. auto: as [rollout] dtype auto."""
+    snapshot_every: int = 20
+    """Versions from one full snapshot to the next, deltas between; 1: all full, as always in float32."""
     keep_versions: int = 3
-    """Published policy versions kept in the weight store."""
+    """Published policy versions kept in the weight store, and those that they are built on."""
     max_skips: int = 10
     """Optimizer steps in a row that may be skipped for a loss or gradient that is not finite."""
     contract_limit: float = 0.0
@@ -92,6 +96,7 @@ class LearnerConfig:
             "checkpoint_every",
             "keep_checkpoints",
             "keep_versions",
+            "snapshot_every",
             "max_skips",
             "threads",
         ):

@@ -21,6 +21,7 @@ ALWAYS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING"
 async def run(process: Process[RolloutConfig]) -> None:
     """Start the engine, then serve until cancelled."""
     set_environment(process.run.model)
+    from services.rollout.hostcopy import HostCopy
     from services.rollout.service import Rollout
     from services.rollout.template import Template
     from services.rollout.vllm_engine import VllmEngine
@@ -32,6 +33,7 @@ async def run(process: Process[RolloutConfig]) -> None:
             rollout = Rollout(
                 client=client,
                 engine=engine,
+                weights=HostCopy(),
                 template=template,
                 history=process.history,
                 replica=process.name,

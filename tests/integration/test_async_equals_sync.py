@@ -68,7 +68,7 @@ async def synchronous(run: RunConfig) -> list[list[str]]:
     sampler, ordinal, batches = UniformSampler(len(ROWS), seed=run.seed), 0, []
     learner.publish()
     for step in range(STEPS):
-        await engine.load(step, weights.version_folder(run.path / "weights", step))
+        await engine.load(step, weights.version_folder(run.path / "weights", step) / weights.TENSORS)
         groups, arrays = [], []
         while len(groups) < B:
             group, row = sampler.id(ordinal), sampler.row(ordinal)
@@ -126,8 +126,8 @@ async def _serve(run: RunConfig, clients: list[QueueClient]) -> None:
     """All services as tasks until the register `run` says done."""
     history = History(run.path / "history", "others")
     rollout = Rollout(
-        client=clients[0], engine=PlainEngine(tiny_policy(seed=1), delay_s=0.01), template=DigitTemplate(),  # type: ignore[arg-type]
-        history=history, replica="0", max_groups=4, max_prompt_tokens=8,
+        client=clients[0], engine=PlainEngine(tiny_policy(seed=1), delay_s=0.01), weights=HostCopy(),  # type: ignore[arg-type]
+        template=DigitTemplate(), history=history, replica="0", max_groups=4, max_prompt_tokens=8,  # type: ignore[arg-type]
     )  # fmt: skip
     reward = RewardService(
         client=clients[1], judge=HashJudge(), shaping=SHAPING, history=history, max_groups=8, retries=0

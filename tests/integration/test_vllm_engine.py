@@ -12,9 +12,11 @@ from safetensors.torch import save_file
 
 from common import weights
 from common.config import RunConfig
+from common.messages import Policy
 from services.rollout.__main__ import set_environment
 from services.rollout.config import RolloutConfig
 from services.rollout.engine import Completion, LoadRefusedError, Request
+from services.rollout.hostcopy import HostCopy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 PROMPTS = [list(range(5 + n, 15 + 2 * n)) for n in range(8)]
@@ -31,6 +33,7 @@ class Setting:
         from transformers import Qwen2Config, Qwen2ForCausalLM
 
         self.model, self.store = folder / "model", folder / "weights"
+        self.copy = HostCopy()
         config = Qwen2Config(
             vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
             num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, eos_token_id=EOS,
@@ -55,7 +58,10 @@ class Setting:
 
     async def load(self, version: int) -> None:
         """Load a version from the store."""
-        await self.engine.load(version, weights.version_folder(self.store, version))
+        folder = weights.version_folder(self.store, version)
+        digest = weights.read_manifest(folder).digest
+        tensors = self.copy.prepare(Policy(version=version, digest=digest, path=str(folder)))
+        await self.engine.load(version, tensors)
 
     def differences(self, prompt: list[int], sample: Completion, *, temperature: float = 1.0) -> torch.Tensor:
         """|engine - transformers| of each token, under the version that its span names."""

@@ -11,10 +11,18 @@ from common.codec import decode_group, encode
 from common.history import History
 from common.messages import GROUPS, POLICY, PROMPTS, ChatMessage, Policy, Prompt, Sampling, Task
 from common.protocol import Write
+from services.rollout import service
 from services.rollout.engine import Completion, EngineError, LoadRefusedError, Request, Span
 from services.rollout.service import Rollout
 from tests.fakes import DigitTemplate
 from tests.memory_broker import MemoryBroker
+
+
+class Here:
+    """Versions that are where the policy says."""
+
+    def prepare(self, policy: Policy) -> Path:
+        return Path(policy.path)
 
 
 class ScriptedEngine:
@@ -28,7 +36,7 @@ class ScriptedEngine:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def load(self, version: int, folder: Path) -> None:
+    async def load(self, version: int, tensors: Path) -> None:
         """Take the version unless it is to be refused."""
         if version in self.refused:
             raise LoadRefusedError(f"version {version}: tensor x is missing")
@@ -72,8 +80,8 @@ async def running(folder: Path, engine: ScriptedEngine) -> AsyncIterator[tuple[M
         broker.client("rollout-0") as client,
     ):
         rollout = Rollout(
-            client=client, engine=engine, template=DigitTemplate(), history=history, replica="rollout-0",  # type: ignore[arg-type]
-            max_groups=4, max_prompt_tokens=4,
+            client=client, engine=engine, weights=Here(), template=DigitTemplate(), history=history,  # type: ignore[arg-type]
+            replica="rollout-0", max_groups=4, max_prompt_tokens=4,
         )  # fmt: skip
         task = asyncio.create_task(rollout.run())
         yield broker, other
@@ -184,3 +192,18 @@ async def test_what_a_leaving_rollout_held_goes_to_another(tmp_path: Path, leave
         if leaves == "killed":
             broker.advance(11.0)
         assert (await inbox.get()).id == "0/000000"
+
+
+async def test_a_refused_version_is_tried_again_without_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "RETRY_S", 0.01)
+    engine = ScriptedEngine()
+    engine.refused = {1}
+    async with running(tmp_path, engine) as (_, other):
+        await publish(other, 0)
+        await settled()
+        await publish(other, 1)
+        await settled()
+        assert engine.version == 0
+        engine.refused = set()
+        await settled()
+        assert engine.version == 1

@@ -30,6 +30,7 @@ from services.learner.service import LearnerService
 from services.reward.service import RewardService
 from services.reward.shaping import Shaping
 from services.rollout.engine import Request
+from services.rollout.hostcopy import HostCopy
 from services.rollout.service import Rollout, as_arrays
 from tests.fakes import DigitTemplate, HashJudge, PlainEngine
 from tests.unit.learner.models import tiny_policy

@@ -94,6 +94,11 @@ def named(manifest: Manifest) -> Tensors:
     return {entry.name: (entry.dtype, entry.shape) for entry in manifest.tensors}
 
 
+def data_bytes(manifest: Manifest) -> int:
+    """How many bytes `Source.data` gives."""
+    return _layout(manifest).num_bytes if manifest.base is None else delta.num_bytes(manifest.blocks)
+
+
 def compare(manifest: Manifest, expected: Tensors) -> None:
     """Raise `WireError` for the first tensor that is missing, unknown, or has another dtype or shape."""
     found = named(manifest)

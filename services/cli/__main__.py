@@ -14,6 +14,7 @@ VERBS = {
     "reward": ("services.reward.__main__", "one service: groups to verdicts and rewards"),
     "filter": ("services.filter.__main__", "one service: gives prompts, closes batches"),
     "learner": ("services.learner.__main__", "one service: batches to policy versions"),
+    "weights": ("services.weights.__main__", "one service: the weight store over ZeroMQ, for rollouts elsewhere"),
     "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
     "sampling": ("services.cli.sampling_plot", "draw which categories a run took its prompts from, and why"),
     "verify": ("services.reward.offline", "judge a JSONL file of answers: one verdict a line, a summary last"),

@@ -3,7 +3,8 @@
     parameter (float32) -> published dtype -> compare with the shadow -> positions and new values; shadow := new
 
 The shadow is this rank's part of the last published version, 2 bytes a weight beside the parameter. On a CPU the work
-is cut into pieces that stay in its cache; on a GPU only the changes leave it."""
+is cut into pieces that stay in its cache; on a GPU only the changes leave it.
+"""
 
 import numpy as np
 import torch

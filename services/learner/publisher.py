@@ -4,7 +4,8 @@
 
 Rank 0 keeps an image of the last version, in the CPU's memory: deltas are applied to it as a rollout will, snapshots
 are written from it, and its digests are what the manifest says. A version that is in the store already (its learner
-died before the checkpoint) is kept, and what follows it is a snapshot."""
+died before the checkpoint) is kept, and what follows it is a snapshot.
+"""
 
 import time
 from collections.abc import Iterator

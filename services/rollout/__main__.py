@@ -2,12 +2,18 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.client import connect_to_broker
+from common.config import RunConfig
+from common.keys import client_keys
 from common.life import Process, serve
 from services.rollout.config import RolloutConfig
+
+if TYPE_CHECKING:
+    from services.rollout.stream import Stream
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -27,13 +33,14 @@ async def run(process: Process[RolloutConfig]) -> None:
     from services.rollout.vllm_engine import VllmEngine
 
     template = Template.of_model(process.run.model, template=process.run.template_text)
+    copy = HostCopy(_remote(process.run))
     engine = await VllmEngine.start(process.run, process.config, stop_token_ids=template.stop_token_ids)
     try:
         async with connect_to_broker(process.run, process.name) as client:
             rollout = Rollout(
                 client=client,
                 engine=engine,
-                weights=HostCopy(),
+                weights=copy,
                 template=template,
                 history=process.history,
                 replica=process.name,
@@ -42,7 +49,18 @@ async def run(process: Process[RolloutConfig]) -> None:
             )
             await rollout.run()
     finally:
+        copy.close()
         engine.close()
+
+
+def _remote(run: RunConfig) -> "Callable[[], Stream] | None":
+    """How to reach the weight server, if there is one."""
+    from services.rollout.stream import Stream
+
+    if not run.weights:
+        return None
+    keys = client_keys(run.keys, "rollout", server="weights")
+    return lambda: Stream(run.weights, keys)
 
 
 def set_environment(model: str) -> None:

@@ -7,7 +7,8 @@ Shared memory without a name (memfd): workers of the same user map it by its pat
 here is checked and handed on as it is, without a copy.
 
 A version that is refused leaves the copy of no version, and the next one starts from a snapshot: the engine has its
-own."""
+own.
+"""
 
 import mmap
 import os
@@ -20,21 +21,28 @@ from common.image import Image, Source, Tensors, compare, forward, named
 from common.messages import Policy
 from common.sources import Folder
 from services.rollout.engine import LoadRefusedError
+from services.rollout.stream import Stream
 
 
 class HostCopy:
     """One version at a time. Not thread-safe."""
 
-    def __init__(self, remote: Callable[[], Source] | None = None) -> None:
+    def __init__(self, remote: Callable[[], Stream] | None = None) -> None:
         """`remote` opens the weight server, for when the folder cannot be reached."""
         self._remote = remote
-        self._stream: Source | None = None
+        self._stream: Stream | None = None
         self._image: Image | None = None
         self._have: int | None = None
         """The version in the image; None: it must not be built upon."""
         self._handle = -1
         self._expected: Tensors | None = None
         """Tensors of the first version: every later one must have the same."""
+
+    def close(self) -> None:
+        """Close the connection to the weight server, if there is one."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
     def prepare(self, policy: Policy) -> Path:
         """A safetensors file of the version, checked, valid until the next call; raises `LoadRefusedError`."""

@@ -1,13 +1,16 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from common import weights
 from common.image import Image, forward
 from common.sources import Folder
 from services.learner import lora
-from services.learner.changes import bits, changes
+from services.learner.changes import _on_gpu, bits, changes, set_flags
 from services.learner.config import LearnerConfig
 from services.learner.model import Policy
 from services.learner.publisher import Publisher
@@ -141,3 +144,21 @@ def test_a_reader_finds_what_the_manifest_says_after_retirement(tmp_path: Path) 
         weights.retire(tmp_path, keep=1)
     assert weights.stored(tmp_path) == [8, 9]
     read(tmp_path, 9)
+
+
+@given(st.lists(st.booleans(), max_size=200))
+def test_set_flags_are_found_in_order(flags: list[bool]) -> None:
+    assert set_flags(np.array(flags, bool)).tolist() == [place for place, flag in enumerate(flags) if flag]
+
+
+def test_the_gpus_way_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.learner.changes.GPU_PIECE", 700)
+    values = torch.randn(2000)
+    shadow = bits(values, torch.bfloat16).clone()
+    values[torch.randperm(2000)[:50]] *= 1.5
+    other = shadow.clone()
+    where, what = changes(values, shadow, torch.bfloat16)
+    parts = list(_on_gpu(values, other, torch.bfloat16))
+    assert np.concatenate([part for part, _ in parts]).tolist() == where.tolist()
+    assert np.concatenate([part for _, part in parts]).tolist() == what.tolist()
+    assert torch.equal(shadow, other)

@@ -33,7 +33,6 @@ from services.reward.service import RewardService
 from services.reward.shaping import Shaping
 from services.rollout.engine import Completion, Request
 from services.rollout.service import Rollout
-from services.rollout.template import Template
 
 ROWS = 5000
 SHAPING = Shaping(correct=1.0, wrong=-1.0, max_length=1 << 20, buffer=1, factor=1.0, ngram=0)
@@ -138,6 +137,14 @@ class ScriptedEngine:
                 spans[-1] = Span(version=spans[-1].version, start=spans[-1].start, end=at)
             spans.append(Span(version=version, start=at, end=tokens))
         return [span for span in spans if span.end > span.start]
+
+
+class NoWeights:
+    """Versions without tensors."""
+
+    def prepare(self, policy: Policy) -> Path:
+        """Nothing is read."""
+        return Path(policy.path)
 
 
 class ScriptedTemplate:
@@ -276,7 +283,7 @@ async def _drive(script: Script, settings: RunConfig, outcome: Outcome, stack: c
     rollouts = [
         Rollout(
             client=await client(f"rollout-{place}"), engine=ScriptedEngine(script),
-            template=cast(Template, ScriptedTemplate()), history=history(f"rollout-{place}"), replica=str(place),
+            weights=NoWeights(), template=ScriptedTemplate(), history=history(f"rollout-{place}"), replica=str(place),
             max_groups=script.slots, max_prompt_tokens=8,
         )
         for place in range(script.replicas)

@@ -23,8 +23,11 @@ import zmq
 import zmq.asyncio
 
 from common import protocol
+from common.config import RunConfig
 from common.errors import RefusedError, UserError
+from common.gate import secure, tell_failures
 from common.inbox import Delivery, Inbox, Item, Watched
+from common.keys import ClientKeys, client_keys, role_of
 from common.protocol import (
     Bye,
     Deliver,
@@ -47,7 +50,7 @@ from common.protocol import (
     Write,
 )
 
-__all__ = ["Delivery", "Inbox", "Item", "QueueClient", "Watched", "connect"]
+__all__ = ["Delivery", "Inbox", "Item", "QueueClient", "Watched", "connect", "connect_to_broker"]
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ LINGER_MS = 500
 OPTIONS = {
     zmq.SNDHWM: 0,
     zmq.RCVHWM: 0,
+    zmq.MAXMSGSIZE: 1 << 30,
     zmq.HEARTBEAT_IVL: 2_000,
     zmq.HEARTBEAT_TIMEOUT: 6_000,
     zmq.RECONNECT_IVL: 100,
@@ -162,7 +166,7 @@ class QueueClient:
                 continue
             try:
                 message = protocol.from_broker_decoder.decode(parts[0])
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                 log.warning("malformed message of the broker ignored", extra={"cause": str(error)})
                 continue
             self._handle(message, parts[1:])
@@ -277,16 +281,28 @@ async def running(client: QueueClient) -> AsyncIterator[QueueClient]:
 
 
 @contextlib.asynccontextmanager
-async def connect(address: str, name: str, *, heartbeat_s: float = 1.0) -> AsyncIterator[QueueClient]:
+async def connect(
+    address: str, name: str, *, heartbeat_s: float = 1.0, keys: ClientKeys | None = None
+) -> AsyncIterator[QueueClient]:
     """A client that lives as long as the block; the broker may start later, restart or move to another process."""
     context = zmq.asyncio.Context()
     socket = context.socket(zmq.DEALER)
     try:
         for option, value in OPTIONS.items():
             socket.setsockopt(option, value)
-        socket.connect(address)
-        async with running(QueueClient(name, socket, heartbeat_s=heartbeat_s)) as client:
+        secure(socket, keys)
+        async with (
+            tell_failures(socket, address),
+            running(QueueClient(name, socket, heartbeat_s=heartbeat_s)) as client,
+        ):
+            socket.connect(address)
             yield client
     finally:
         socket.close(linger=LINGER_MS)
         context.term()
+
+
+def connect_to_broker(run: RunConfig, name: str) -> contextlib.AbstractAsyncContextManager[QueueClient]:
+    """A client of the run's broker, with the key of its role where the run has keys."""
+    keys = client_keys(run.keys, role_of(name))
+    return connect(run.broker, name, heartbeat_s=run.heartbeat_s, keys=keys)

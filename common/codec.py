@@ -1,10 +1,10 @@
 """Messages to frames and back.
 
-    frames = encode(group, prompt_ids, token_ids, logprobs)      # header first, arrays as raw little-endian frames
+    frames = encode(group, Arrays(...))          # header first, arrays as raw little-endian frames
     group, arrays = decode_group(frames)
 
-Refuses, with `WireError`, whatever does not decode: unknown fields' types, arrays whose byte length does not match the
-header, NaN or infinite log-probabilities and rewards.
+Refuses, with `WireError`, whatever does not decode: types, lengths and numbers beyond the limits of messages.py
+(NaN and infinity among them), arrays whose byte length does not fit the header, log-probabilities that are not finite.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ def decode_group(frames: Sequence[bytes]) -> tuple[Group, Arrays]:
 
 
 def decode_scored(frames: Sequence[bytes]) -> tuple[Scored, Arrays]:
-    """A scored group with its arrays; one verdict and one finite term table per sample."""
+    """A scored group with its arrays; one verdict and one term table per sample."""
     scored = decode(Scored, frames)
     _check_scored(scored)
     return scored, _arrays(scored.group, frames[1:])
@@ -85,16 +85,12 @@ def decode_batch(frames: Sequence[bytes]) -> tuple[Batch, list[Arrays]]:
 
 
 def _check_scored(scored: Scored) -> None:
-    """Raise `WireError` unless verdicts and terms fit the samples and are finite."""
+    """Raise `WireError` unless verdicts and terms fit the samples."""
     num_samples, where = len(scored.group.samples), f"group {scored.group.prompt.id}"
     if len(scored.verdicts) != num_samples or len(scored.terms) != num_samples:
         raise WireError(
             f"{where}: {len(scored.verdicts)} verdicts and {len(scored.terms)} terms, {num_samples} samples"
         )
-    tables = [*scored.terms, *(verdict.scores for verdict in scored.verdicts)]
-    values = [v.score for v in scored.verdicts] + [x for table in tables for x in table.values()]
-    if not np.isfinite(values).all():
-        raise WireError(f"{where}: a reward is not finite")
 
 
 def _arrays(group: Group, frames: Sequence[bytes]) -> Arrays:

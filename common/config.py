@@ -20,7 +20,7 @@ import tomli_w
 
 from common.errors import UserError
 
-SECTIONS = ("run", "broker", "rollout", "reward", "filter", "learner")
+SECTIONS = ("run", "broker", "weights", "rollout", "reward", "filter", "learner")
 
 C = TypeVar("C")
 
@@ -65,6 +65,10 @@ class RunConfig:
     """Lmax: longest response, in tokens."""
     broker: str = "tcp://127.0.0.1:5570"
     """Address of the broker."""
+    keys: str = ""
+    """Folder of CURVE keys, made by `dapo keys`; empty: no keys, and no listening beyond this machine."""
+    weights: str = ""
+    """Address of the weight server, for rollouts that cannot read the learner's folder; empty: there is none."""
     heartbeat_s: float = 1.0
     """Seconds between the heartbeats of a client."""
     lease_s: float = 10.0

@@ -8,6 +8,7 @@ little-endian frames (common/codec.py). A renamed field is a wire change (tests/
 Shapes: P prompt tokens, G samples of a group, T_i tokens of sample i, B groups of a batch.
 """
 
+import sys
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -17,6 +18,9 @@ ShortText = Annotated[str, Meta(max_length=4096)]
 LongText = Annotated[str, Meta(max_length=1 << 22)]
 Version = Annotated[int, Meta(ge=0, le=2**40)]
 Size = Annotated[int, Meta(ge=0, le=1 << 24)]
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""No NaN, no infinity: neither compares as the bounds ask."""
+Numbers = Annotated[dict[ShortText, Finite], Meta(max_length=1024)]
 
 PROMPTS, GROUPS, SCORED, BATCHES, FEEDBACK = "prompts", "groups", "scored", "batches", "feedback"
 """The queues, in flow order."""
@@ -42,7 +46,7 @@ class Term(Struct, frozen=True, kw_only=True):
     """A named part of the reward beside, or in place of, its default: services/reward/shaping.py."""
 
     name: ShortText
-    weight: float = 1.0
+    weight: Finite = 1.0
     verifier: ShortText = ""
     """Who judges it; empty for the terms that no verifier is needed for (`task`, `overlong`, ...)."""
     gold: LongText = ""
@@ -68,7 +72,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     """How the engine samples the group."""
 
     n: Annotated[int, Meta(ge=1, le=4096)]
-    temperature: float
+    temperature: Finite
     """0 is greedy (evaluation only)."""
     max_tokens: Size
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -86,7 +90,7 @@ class Prompt(Struct, frozen=True, kw_only=True, tag=True):
     sampling: Sampling
     min_version: Version
     """s: no token may come from weights older than this."""
-    issued_at: float = 0.0
+    issued_at: Finite = 0.0
     """Unix seconds, for display only."""
 
 
@@ -114,7 +118,7 @@ class Group(Struct, frozen=True, kw_only=True, tag=True):
     prompt: Prompt
     samples: Annotated[list[Sample], Meta(min_length=1, max_length=4096)]
     replica: ShortText = ""
-    seconds: float = 0.0
+    seconds: Finite = 0.0
     """From start to end of the generation."""
 
 
@@ -122,11 +126,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """What a verifier says of one sample. `error` says nothing about the sample and never becomes a reward."""
 
     verdict: Literal["correct", "wrong", "error"]
-    score: float = 0.0
+    score: Finite = 0.0
     """Raw accuracy in [0, 1]; 0 for `error`, where it must not be used."""
     reason: ShortText = ""
-    seconds: float = 0.0
-    scores: dict[str, float] = {}
+    seconds: Finite = 0.0
+    scores: Numbers = {}
     """Raw scores in [0, 1] of the further verifiers, by the names of their terms."""
 
 
@@ -135,7 +139,7 @@ class Scored(Struct, frozen=True, kw_only=True, tag=True):
 
     group: Group
     verdicts: Annotated[list[Verdict], Meta(max_length=4096)]
-    terms: Annotated[list[dict[str, float]], Meta(max_length=4096)]
+    terms: Annotated[list[Numbers], Meta(max_length=4096)]
     """Per sample the named terms whose sum is the shaped reward (`task`, `overlong`, ...); empty for `error`."""
 
 
@@ -144,7 +148,7 @@ class Batch(Struct, frozen=True, kw_only=True, tag=True):
 
     step: Version
     groups: Annotated[list[Scored], Meta(min_length=1, max_length=1 << 16)]
-    totals: dict[str, float]
+    totals: Numbers
     """The filter's account when the batch closed: issued, trained, outstanding, dropped by reason, keep_rate."""
 
 
@@ -152,10 +156,10 @@ class GroupFeedback(Struct, frozen=True, kw_only=True):
     """What training on one group showed; the prompt sampler learns from it."""
 
     id: Id
-    gradient_variance: float
+    gradient_variance: Finite
     """Sum of squared policy-gradient coefficients in logit space over the group's trained tokens."""
-    clip_share: float
-    mean_rho: float
+    clip_share: Finite
+    mean_rho: Finite
 
 
 class Feedback(Struct, frozen=True, kw_only=True, tag=True):

@@ -11,6 +11,7 @@ Every client message may be sent twice without harm: `Take` states a window, not
 remembered until the client has seen the answer; `Ping` names the leases that it keeps alive.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal
 from zlib import crc32
@@ -27,6 +28,9 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Text = Annotated[str, Meta(max_length=1024)]
 """A reason or a cause, for people."""
 Count = Annotated[int, Meta(ge=0, le=2**40)]
+Seconds = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+Value = Annotated[bytes, Meta(max_length=1 << 24)]
+"""Of a register."""
 Leases = Annotated[list[Count], Meta(max_length=1 << 16)]
 
 
@@ -62,7 +66,7 @@ class Write(Struct, frozen=True, kw_only=True):
     """One register inside a `Give`. `expected` is the version it must have now (0: unset); None: any."""
 
     register: Name
-    value: Annotated[bytes, Meta(max_length=1 << 24)]
+    value: Value
     expected: Count | None = None
 
 
@@ -118,8 +122,8 @@ class Welcome(Struct, frozen=True, kw_only=True, tag=True):
 
     broker: Name
     """Incarnation of the broker process."""
-    heartbeat_s: float
-    lease_s: float
+    heartbeat_s: Seconds
+    lease_s: Seconds
 
 
 class Deliver(Struct, frozen=True, kw_only=True, tag=True):
@@ -152,7 +156,7 @@ class Register(Struct, frozen=True, kw_only=True, tag=True):
 
     name: Name
     version: Count
-    value: bytes
+    value: Value
 
 
 class Pong(Struct, frozen=True, kw_only=True, tag=True):
@@ -178,9 +182,9 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     leased: Count = 0
     credit: Count = 0
     """Items that the connected takers would accept at once."""
-    oldest_s: float = 0.0
+    oldest_s: Seconds = 0.0
     """Seconds since the oldest unsettled item was given."""
-    dead: list[Name] = []
+    dead: Annotated[list[Name], Meta(max_length=1 << 16)] = []
     """Ids in the dead-letter queue of this queue."""
 
 
@@ -195,16 +199,17 @@ from_broker_decoder = msgspec.msgpack.Decoder(FromBroker)
 def sealed(message: ToBroker | FromBroker, frames: Sequence[bytes] = ()) -> list[bytes]:
     """The parts of a message as they are sent."""
     parts = [encoder.encode(message), *frames]
-    return [*parts, _check(parts)]
+    return [*parts, checksum(parts)]
 
 
 def unsealed(parts: Sequence[bytes]) -> list[bytes] | None:
     """Header and payload frames of what was received; None if it is not what was sent."""
     *content, check = parts or [b""]
-    return content if check == _check(content) else None
+    return content if check == checksum(content) else None
 
 
-def _check(parts: Sequence[bytes]) -> bytes:
+def checksum(parts: Sequence[bytes]) -> bytes:
+    """Last part of a message, which tells damage from what was sent; no protection against intent."""
     value = 0
     for part in parts:
         value = crc32(part, value)

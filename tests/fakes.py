@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 
 from common.messages import ChatMessage, Span, Task, Verdict
-from common.weights import TENSORS
 from services.learner.attention import segments
 from services.learner.model import Policy
 from services.rollout.engine import Completion, Request
@@ -27,9 +26,9 @@ class PlainEngine:
         self._version = -1
         self._lock = asyncio.Lock()
 
-    async def load(self, version: int, folder: Path) -> None:
+    async def load(self, version: int, tensors_file: Path) -> None:
         """Copy the version's tensors into the model."""
-        tensors = load_file(folder / TENSORS)
+        tensors = load_file(tensors_file)
         async with self._lock:
             with torch.no_grad():
                 for name, parameter in self._policy.named_parameters().items():

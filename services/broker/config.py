@@ -11,7 +11,7 @@ class BrokerConfig:
     bind: str = ""
     """Address to listen on; empty: the address in [run] broker."""
     allow_remote: bool = False
-    """Whether to listen beyond loopback: only on a network that no stranger can reach."""
+    """Whether to listen beyond loopback without keys: only on a network that no stranger can reach."""
     durability: Literal["process", "full"] = "process"
     """`process`: an acknowledged hand-over survives the death of the broker; `full`: also a power cut (fsync)."""
     max_deliveries: int = 10
@@ -25,7 +25,7 @@ class BrokerConfig:
     A resumed learner repeats its feedback: more ids than pass between two checkpoints must be remembered."""
     min_free_mb: int = 64
     """Free space on the disk of the run folder, in MiB, below which nothing new is accepted until there is more."""
-    max_message_bytes: int = 1 << 30
+    max_message_bytes: int = 1 << 28
     """Largest frame that is accepted."""
     metrics_port: int = 9100
     """Port of /metrics; 0: any free port, -1: none."""

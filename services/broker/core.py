@@ -6,16 +6,16 @@ Nothing leaves before the commit, so an answer means that what it answers is on 
 rebuilt from the journal, except what clients say again after `Hello`: connections, windows, watches.
 
 Whatever a peer sends, the core goes on: what is no message, or asks for what may not be, is refused and counted. Not
-covered: a peer that sends well-formed messages without end can fill memory and disk.
+covered: a peer whose key may make work (the filter, the learner; anybody without keys) can fill memory and disk.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from common import protocol
+from common.gate import NOBODY, Origin
 from common.protocol import (
     DISK_FULL,
     PROTOCOL_VERSION,
@@ -37,6 +37,8 @@ from common.protocol import (
     Welcome,
     Write,
 )
+from common.refusals import Refusals
+from services.broker.access import trespass
 from services.broker.flaws import flaw
 from services.broker.journal import Journal
 from services.broker.ledger import DeliveryLimit, Ledger
@@ -65,11 +67,12 @@ class Core:
         lease_s: float,
         max_deliveries: DeliveryLimit,
         now: float,
+        refused: Refusals | None = None,
     ) -> None:
         """Rebuild from the journal."""
         self.outbox: list[Outgoing] = []
-        self.refused: Counter[str] = Counter()
-        """Messages refused, by reason."""
+        self.refused = refused or Refusals()
+        """Messages that were not obeyed."""
         self.is_full = False
         """Whether the disk has no room for more items; set from outside."""
         self.ledger = Ledger(journal, lease_s=lease_s, max_deliveries=max_deliveries)
@@ -83,28 +86,40 @@ class Core:
         self._sessions = loaded.sessions
         self.ledger.load(loaded, now)
 
-    def receive(self, peer: Peer, parts: Sequence[bytes], *, now: float, wall: float) -> None:
+    def receive(self, peer: Peer, parts: Sequence[bytes], *, now: float, wall: float, origin: Origin = NOBODY) -> None:
         """Apply one message of a client."""
+        session = self._peers.get(peer)
+        who = f"{session.name if session else 'no session'}, {origin}"
         try:
             message = protocol.to_broker_decoder.decode(parts[0] if parts else b"")
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            self.refused["malformed"] += 1
+            self.refused.add("malformed", who)
             return
-        session = self._peers.get(peer)
-        if isinstance(message, Hello):
+        if wrong := trespass(origin.key, message):
+            self.refused.add("not allowed", f"{who}, to {wrong}")
+            self._forbid(peer, message, f"the key {origin.key} may not {wrong}")
+        elif isinstance(message, Hello):
             self._hello(peer, message, now)
         elif session is None:
-            self.refused["stranger"] += 1
+            self.refused.add("stranger", who)
             self._say(peer, Stranger())
         else:
             session.seen = now
             self._apply(session, message, parts[1:], now, wall)
 
-    def receive_damaged(self, peer: Peer) -> None:
+    def receive_damaged(self, peer: Peer, origin: Origin = NOBODY) -> None:
         """A message that is not what was sent: its client says everything again, which is harmless."""
-        self.refused["damaged"] += 1
+        session = self._peers.get(peer)
+        self.refused.add("damaged", f"{session.name if session else 'no session'}, {origin}")
         self.disconnect(peer)
         self._say(peer, Stranger())
+
+    def _forbid(self, peer: Peer, message: ToBroker, reason: str) -> None:
+        """A request is answered as its client expects; anything else ends the client, which has a wrong key."""
+        if isinstance(message, Give):
+            self._say(peer, Refused(request=message.request, reason=reason))
+        else:
+            self._say(peer, Unwelcome(reason=reason))
 
     def _apply(self, session: Session, message: ToBroker, frames: Sequence[bytes], now: float, wall: float) -> None:
         if isinstance(message, Give):
@@ -159,7 +174,7 @@ class Core:
         """Open or resume a session; a new incarnation ends the session of the one before."""
         reason = self._unwelcome(hello)
         if reason:
-            self.refused["unwelcome"] += 1
+            self.refused.add("unwelcome", hello.name)
             self._say(peer, Unwelcome(reason=reason))
             return
         session = self._sessions.get(hello.name)
@@ -207,13 +222,13 @@ class Core:
     def _give(self, session: Session, give: Give, frames: Sequence[bytes], wall: float) -> None:
         """All of a request or nothing."""
         if give.request <= session.acked:
-            self.refused["answered before"] += 1  # a message that came twice, the second time late
+            self.refused.add("answered before", session.name)  # a message that came twice, the second time late
             return
         session.acked = max(session.acked, give.acked)
         if give.request not in session.done:
             refusal = self._refusal(session, give, len(frames))
             if refusal:
-                self.refused[refusal] += 1
+                self.refused.add(refusal, session.name)
                 lost = [number for number in give.settles if not self.ledger.is_held(number, session)]
                 self._say(session.peer, Refused(request=give.request, reason=refusal, leases=lost))
                 return

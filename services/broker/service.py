@@ -14,16 +14,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 import zmq
 from prometheus_client import Counter, Gauge, Histogram
 
 from common import protocol
-from common.errors import UserError
+from common.gate import Gate, listen, origin
 from common.history import History
+from common.keys import server_keys
 from common.life import Process
+from common.refusals import Refusals
 from common.stages import Stage
 from services.broker.clock import ListeningClock
 from services.broker.config import BrokerConfig
@@ -34,6 +34,10 @@ from services.broker.room import Room
 log = logging.getLogger(__name__)
 
 TICK_S = 0.2
+RECEIVED = 256
+"""Messages of one client that wait in memory; then its connection waits."""
+REPORT_S = 2.0
+"""Between two reports of what was refused: a flood is one line each time."""
 DRAIN_LIMIT = 512
 """Messages in one transaction at most."""
 
@@ -64,8 +68,14 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
     """Open the socket and the journal, then turn until `stop` is set."""
     config, clock = process.config, ListeningClock()
     process.run.path.mkdir(parents=True, exist_ok=True)
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
-        _bind(socket, config.bind or process.run.broker, config)
+    keys = server_keys(process.run.keys, "broker")
+    refused = Refusals()
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.ROUTER) as socket,
+        Gate(context, socket, keys, refused) as gate,
+    ):
+        bind(socket, config.bind or process.run.broker, config, has_keys=keys is not None)
         journal = open_journal(process.run.path, durability=config.durability, segment_bytes=config.segment_bytes)
 
         def load() -> Core:
@@ -76,12 +86,13 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
                 lease_s=process.run.lease_s,
                 max_deliveries=lambda queue: None if queue in config.endless else config.max_deliveries,
                 now=clock.now,
+                refused=refused,
             )
 
         room = Room(process.run.path, min_free_mb=config.min_free_mb)
         broker = Broker(
-            socket=socket, journal=journal, load=load, history=process.history, clock=clock, room=room,
-            remember_ids=config.remember_ids,
+            socket=socket, gate=gate, journal=journal, load=load, history=process.history, clock=clock,
+            room=room, remember_ids=config.remember_ids,
         )  # fmt: skip
         log.info("broker is up", extra={"address": config.bind or process.run.broker})
         while not stop.is_set():
@@ -93,11 +104,15 @@ class Broker:
     """Joins the core to a socket and a disk."""
 
     def __init__(
-        self, *, socket: "zmq.Socket[bytes]", journal: Journal, load: Callable[[], Core], history: History,
-        clock: ListeningClock, room: Room, remember_ids: int,
+        self, *, socket: "zmq.Socket[bytes]", gate: Gate, journal: Journal, load: Callable[[], Core],
+        history: History, clock: ListeningClock, room: Room, remember_ids: int,
     ) -> None:  # fmt: skip
         """`load` makes a core of what the journal has committed."""
         self._socket = socket
+        self._gate = gate
+        self._poller = zmq.Poller()
+        for each in (socket, *gate.sockets):
+            self._poller.register(each, zmq.POLLIN)
         self._journal = journal
         self._load = load
         self._core = load()
@@ -107,11 +122,14 @@ class Broker:
         self._remember_ids = remember_ids
         self._stage = Stage("broker")
         self._next_tick = 0.0
+        self._next_report = 0.0
 
     def turn(self) -> None:
         """One turn of the loop."""
         with self._stage.starved():
-            is_message = self._socket.poll(int(TICK_S * 1000))
+            ready = self._poller.poll(int(TICK_S * 1000))
+        self._gate.serve()
+        is_message = (self._socket, zmq.POLLIN) in ready
         now, wall = self._clock.advance(), time.time()
         is_tick = now >= self._next_tick
         if not is_message and not is_tick:
@@ -141,6 +159,7 @@ class Broker:
         self._core.tick(now)
         self._journal.tidy(last_seq=self._core.ledger.last_seq, remember=self._remember_ids)
         self._measure(wall)
+        self._report_refused(now)
         self._next_tick = now + TICK_S
 
     def _forget_turn(self, error: Exception) -> None:
@@ -155,14 +174,14 @@ class Broker:
         """Apply the messages that wait."""
         for _ in range(DRAIN_LIMIT):
             try:
-                peer, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
+                peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            content = protocol.unsealed(parts)
+            content, source = protocol.unsealed([frame.bytes for frame in frames]), origin((frames or [peer])[0])
             if content is None:
-                self._core.receive_damaged(peer)
+                self._core.receive_damaged(peer.bytes, source)
             else:
-                self._core.receive(peer, content, now=now, wall=wall)
+                self._core.receive(peer.bytes, content, now=now, wall=wall, origin=source)
 
     def _report_dead(self) -> None:
         buried = self._core.ledger.buried
@@ -197,39 +216,23 @@ class Broker:
         SETTLED.inc(ledger.num_settled)
         EXPIRED.inc(ledger.num_expired)
         ledger.num_given = ledger.num_settled = ledger.num_expired = 0
-        for reason, count in core.refused.items():
-            REFUSED.labels(reason).inc(count)
-            log.warning("messages refused", extra={"reason": reason, "count": count})
-        core.refused.clear()
+
+    def _report_refused(self, now: float) -> None:
+        if now >= self._next_report:
+            self._next_report = now + REPORT_S
+            for reason, peer, count in self._core.refused.take():
+                REFUSED.labels(reason).inc(count)
+                log.warning("refused", extra={"reason": reason, "peer": peer, "count": count})
 
 
-def _bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig) -> None:
-    """Listen, on loopback unless the configuration allows more."""
-    if not config.allow_remote and not _is_local(address):
-        raise UserError(
-            f"broker address {address} is reachable from other machines: use tcp://127.0.0.1:PORT, "
-            "or set [broker] allow_remote = true on a network that no stranger can reach"
-        )
-    socket.setsockopt(zmq.MAXMSGSIZE, config.max_message_bytes)
+def bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig, *, has_keys: bool = False) -> None:
+    """Listen."""
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unreachable client is an error, not silence
-    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a client with a fixed routing id may reconnect at once
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # nobody takes another connection over by claiming its routing id
     socket.setsockopt(zmq.LINGER, 200)
     socket.setsockopt(zmq.SNDHWM, 100_000)
-    socket.setsockopt(zmq.RCVHWM, 1_000)
-    try:
-        socket.bind(address)
-    except zmq.ZMQError as error:
-        raise UserError(
-            f"broker address {address} cannot be opened ({error.strerror}): if another run uses it, "
-            "set [run] broker to a free port, tcp://127.0.0.1:PORT"
-        ) from error
-
-
-def _is_local(address: str) -> bool:
-    """Whether only this machine reaches the address; other host names than localhost are not looked up."""
-    if address.startswith(("ipc://", "inproc://", "tcp://localhost:")):
-        return True
-    try:
-        return ip_address(urlsplit(address).hostname or "").is_loopback
-    except ValueError:
-        return False
+    socket.setsockopt(zmq.RCVHWM, RECEIVED)
+    listen(
+        socket, address, role="broker", has_keys=has_keys, allow_remote=config.allow_remote,
+        max_frame_bytes=config.max_message_bytes,
+    )  # fmt: skip

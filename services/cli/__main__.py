@@ -14,6 +14,7 @@ VERBS = {
     "reward": ("services.reward.__main__", "one service: groups to verdicts and rewards"),
     "filter": ("services.filter.__main__", "one service: gives prompts, closes batches"),
     "learner": ("services.learner.__main__", "one service: batches to policy versions"),
+    "weights": ("services.weights.__main__", "one service: the weight store over ZeroMQ, for rollouts elsewhere"),
     "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
     "dead": ("services.cli.letters", "items that nobody could finish: list, show, retry, drop"),
     "replay": ("services.learner.replay", "train a run's recorded batches again and compare the weights, bit for bit"),
@@ -22,6 +23,7 @@ VERBS = {
     "eval": ("services.cli.evaluate.main", "avg@k and pass@k of a model or a run's policy on held-out rows"),
     "export": ("services.cli.export", "a Hugging Face folder of a run's policy"),
     "doctor": ("services.learner.doctor", "check the numerics of the loss on this hardware (--loss)"),
+    "keys": ("services.cli.keys", "CURVE key pairs of every role, for runs beyond one machine"),
     "bench": ("services.cli.bench", "measure a number that the documentation quotes (repository only)"),
     "data check": ("services.filter.check", "rows, duplicates and refusals of a data file, with row numbers"),
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import config, weights
+from common import config
 from common.config import RunConfig
 from common.errors import USER_ERROR_EXIT_STATUS, DapoError, UserError
 from common.folders import fsync
@@ -50,11 +50,9 @@ def export(run_folder: Path, folder: Path, *, step: int | None, dtype: str | Non
     version = subject.published(run_folder, step)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not empty: choose another folder, nothing is overwritten")
-    source = weights.version_folder(run_folder / "weights", version)
-    subject.verified(source, version)
-    with staged(folder.resolve()) as partial:
-        _write(run, source / weights.TENSORS, partial, dtype)
-        _check(source / weights.TENSORS, partial)
+    with subject.whole(run_folder, version) as tensors, staged(folder.resolve()) as partial:
+        _write(run, tensors, partial, dtype)
+        _check(tensors, partial)
     return version
 
 

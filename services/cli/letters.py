@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from common import config
-from common.client import connect
+from common.client import connect_to_broker
 from common.config import RunConfig
 from common.errors import USER_ERROR_EXIT_STATUS, RefusedError, UserError
 from common.protocol import Letter
@@ -136,7 +136,7 @@ async def _decide(folder: Path, chosen: Sequence[Dead], action: str) -> None:
     run = config.section(config.read(folder / "config.toml"), "run", RunConfig)
     letters = [Letter(queue=dead.queue, id=dead.id, action="drop" if action == "drop" else "retry") for dead in chosen]
     try:
-        async with asyncio.timeout(ANSWER_S), connect(run.broker, f"person-{uuid.uuid4().hex}") as client:
+        async with asyncio.timeout(ANSWER_S), connect_to_broker(run, f"supervisor-{uuid.uuid4().hex}") as client:
             await client.give(letters=letters)
     except TimeoutError:
         raise UserError(

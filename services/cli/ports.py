@@ -26,8 +26,8 @@ class Endpoint:
     """Configuration key that moves it."""
 
 
-def broker_endpoint(address: str) -> Endpoint | None:
-    """The broker's; None if it is not TCP. Raises `UserError` for an address that is none."""
+def listener(name: str, address: str) -> Endpoint | None:
+    """Of the broker or the weight server; None if it is not TCP. Raises `UserError` for an address that is none."""
     parts = urlsplit(address)
     if parts.scheme in ("ipc", "inproc"):
         return None
@@ -36,8 +36,8 @@ def broker_endpoint(address: str) -> Endpoint | None:
     except ValueError:
         host, port = None, None
     if parts.scheme != "tcp" or not host or not port:
-        raise UserError(f'broker address {address} is not one: write [run] broker = "tcp://127.0.0.1:5570" or the like')
-    return Endpoint(name="broker", host="" if host == "*" else host, port=port, key="run.broker")
+        raise UserError(f'{name} address {address} is not one: write [run] {name} = "tcp://127.0.0.1:5570" or the like')
+    return Endpoint(name=name, host="" if host == "*" else host, port=port, key=f"run.{name}")
 
 
 def check(endpoints: Sequence[Endpoint]) -> None:

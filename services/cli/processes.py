@@ -13,10 +13,10 @@ from common.config import RunConfig, Tree
 from services.cli.children import Spec
 from services.cli.folder import CONFIG
 from services.cli.guard import MARK
-from services.cli.ports import Endpoint, broker_endpoint
+from services.cli.ports import Endpoint, listener
 
 Sections = Mapping[str, Any]
-ROLES = ("broker", "learner", "rollout", "reward", "filter")
+ROLES = ("broker", "learner", "weights", "rollout", "reward", "filter")
 """In the order in which they are started."""
 
 
@@ -27,10 +27,12 @@ def read_sections(tree: Tree) -> dict[str, Any]:
     from services.learner.config import LearnerConfig
     from services.reward.config import RewardConfig
     from services.rollout.config import RolloutConfig
+    from services.weights.config import WeightsConfig
 
     kinds: dict[str, type[Any]] = {
         "run": RunConfig,
         "broker": BrokerConfig,
+        "weights": WeightsConfig,
         "rollout": RolloutConfig,
         "reward": RewardConfig,
         "filter": FilterConfig,
@@ -42,6 +44,8 @@ def read_sections(tree: Tree) -> dict[str, Any]:
 def processes(sections: Sections) -> Iterator[tuple[str, int]]:
     """(role, replica) of every process."""
     for role in ROLES:
+        if role == "weights" and not sections["run"].weights:
+            continue
         for replica in range(getattr(sections[role], "replicas", 1)):
             yield role, replica
 
@@ -77,5 +81,8 @@ def metrics_endpoints(sections: Sections) -> list[Endpoint]:
 
 def endpoints(sections: Sections) -> list[Endpoint]:
     """Everything the run listens on."""
-    broker = broker_endpoint(sections["broker"].bind or sections["run"].broker)
-    return [*([broker] if broker else []), *metrics_endpoints(sections)]
+    run = sections["run"]
+    listeners = [listener("broker", sections["broker"].bind or run.broker)]
+    if run.weights:
+        listeners.append(listener("weights", sections["weights"].bind or run.weights))
+    return [*filter(None, listeners), *metrics_endpoints(sections)]

@@ -5,7 +5,7 @@ import contextlib
 
 import msgspec
 
-from common.client import QueueClient, Watched, connect
+from common.client import QueueClient, Watched, connect_to_broker
 from common.codec import decode
 from common.config import RunConfig
 from common.messages import BATCHES, RUN, RunState
@@ -18,7 +18,7 @@ DRAIN_S = 60.0
 
 async def run_ended(run: RunConfig, board: Board, *, resumed: bool) -> Outcome:
     """Register `run` -> outcome. Waits for the filter to say done or failed."""
-    async with connect(run.broker, "supervisor-0", heartbeat_s=run.heartbeat_s) as client:
+    async with connect_to_broker(run, "supervisor-0") as client:
         outcome = await _final_state(client.watch(RUN), board, steps=run.steps, resumed=resumed)
         if outcome.status == 0:
             await _drained(client)

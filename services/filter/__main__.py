@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from common.client import connect
+from common.client import connect_to_broker
 from common.life import Process, serve
 from services.filter.config import FilterConfig
 
@@ -18,7 +18,7 @@ async def run(process: Process[FilterConfig]) -> None:
 
     run, config = process.run, process.config
     rows, held_out = training_rows(config, run)
-    async with connect(run.broker, process.name, heartbeat_s=run.heartbeat_s) as client:
+    async with connect_to_broker(run, process.name) as client:
         register = await client.watch(REGISTER).changed()
         state = loads(register.value)
         sampler = choose.choose(config, run, rows, state.sampler, files.read(run.path, state.sampler.file))

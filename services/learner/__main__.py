@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import config, life
-from common.client import connect
+from common.client import connect_to_broker
 from common.errors import UserError
 from common.life import Process
 from services.learner import launch
@@ -49,7 +49,7 @@ async def _serve(process: Process[LearnerConfig], learner: "Learner | Lead") -> 
     from services.learner.service import LearnerService
 
     metrics = MetricsFile(process.run.path / "metrics.jsonl", step=learner.step)
-    async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:
+    async with connect_to_broker(process.run, process.name) as client:
         service = LearnerService(
             client=client,
             learner=learner,

@@ -68,6 +68,10 @@ class LearnerConfig:
     """Steps between checkpoints; batches since the last one are trained again after a crash."""
     keep_checkpoints: int = 2
     """Checkpoints kept."""
+    publish_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of published versions, which is the engine's: set [rollout] dtype to the same. auto: as [rollout] dtype auto."""
+    snapshot_every: int = 20
+    """Versions from one full snapshot to the next, deltas between; 1: all full, as always in float32."""
     keep_every: int = 0
     """Checkpoints of these steps' multiples are kept for good: milestones; 0: none."""
     background_checkpoints: bool = True
@@ -75,7 +79,7 @@ class LearnerConfig:
     disk_wait_s: float = 60.0
     """How long to wait for room on a full disk before the learner stops; the last complete checkpoint stays."""
     keep_versions: int = 3
-    """Published policy versions kept in the weight store."""
+    """Published policy versions kept in the weight store, and those that they are built on."""
     record_batches: bool = False
     """Whether every batch is kept in RUN/batches, for `dapo replay`."""
     max_skips: int = 10
@@ -100,6 +104,7 @@ class LearnerConfig:
             "checkpoint_every",
             "keep_checkpoints",
             "keep_versions",
+            "snapshot_every",
             "max_skips",
             "threads",
         ):

@@ -23,13 +23,14 @@ from common.config import RunConfig
 from common.history import History
 from common.messages import Batch, Feedback, GroupFeedback
 from common.messages import Policy as PolicyMessage
-from services.learner import checkpoint, publishing
+from services.learner import checkpoint
 from services.learner.checkpoint import Counters
 from services.learner.config import LearnerConfig
 from services.learner.contract import Contract
 from services.learner.model import Policy, publish_dtype
 from services.learner.objectives import OBJECTIVES
 from services.learner.optimizer import Optimizer
+from services.learner.publisher import Publisher
 from services.learner.ranks import World
 from services.learner.report import batch_metrics, speed_metrics
 from services.learner.samples import TrainSample, train_samples
@@ -37,8 +38,6 @@ from services.learner.speed import FlopCount, matmul_peak
 from services.learner.step import StepResult, Trainer
 
 log = logging.getLogger(__name__)
-
-FIRST_VERSION = b"\x01"
 
 
 class Learner:
@@ -60,6 +59,11 @@ class Learner:
         self._trainer = Trainer(
             policy, self._optimizer, config, max_tokens=run.max_response_tokens, world=self._world, reference=reference
         )
+        self._store = run.path / "weights"
+        self._publisher = Publisher(
+            policy=policy, world=self._world, store=self._store, snapshot_every=config.snapshot_every,
+            dtype=publish_dtype(config, policy.device),
+        )  # fmt: skip
         self._flops = FlopCount(policy)
         self._peak = matmul_peak(policy.device, policy.scorer.compute)
         self._resume()
@@ -93,19 +97,13 @@ class Learner:
 
     def publish(self) -> PolicyMessage:
         """Write the policy of this step to the weight store, unless it is there."""
-        store = self._run.path / "weights"
-        folder = weights.version_folder(store, self.step)
-        dtype = publish_dtype(self._policy.device)
-        tensors = publishing.published(self._policy, dtype)
-        if not self._world.leads:
-            if self._world.from_lead(b"") == FIRST_VERSION:
-                publishing.attend(tensors)
-            return PolicyMessage(version=self.step, digest="", path=str(folder.resolve()))
-        self._world.from_lead(b"\x00" if folder.exists() else FIRST_VERSION)
-        manifest = weights.publish(store, self.step, lambda path: publishing.write(path, tensors, dtype))
-        weights.retire(store, keep=self._config.keep_versions)
+        manifest = self._publisher.publish(self.step)
+        path = str(weights.version_folder(self._store, self.step).resolve())
+        if manifest is None:
+            return PolicyMessage(version=self.step, digest="", path=path)
+        weights.retire(self._store, keep=self._config.keep_versions)
         self._tell("published", version=self.step, digest=manifest.digest)
-        return PolicyMessage(version=self.step, digest=manifest.digest, path=str(folder.resolve()))
+        return PolicyMessage(version=self.step, digest=manifest.digest, path=path)
 
     def save(self) -> Path:
         """Write a checkpoint of this step."""

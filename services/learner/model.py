@@ -117,8 +117,10 @@ def compute_dtype(config: LearnerConfig, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if config.compute == "bfloat16" else torch.float32
 
 
-def publish_dtype(device: torch.device) -> torch.dtype:
+def publish_dtype(config: LearnerConfig, device: torch.device) -> torch.dtype:
     """The dtype that versions are published in: the engine's."""
+    if config.publish_dtype != "auto":
+        return torch.bfloat16 if config.publish_dtype == "bfloat16" else torch.float32
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 

@@ -6,7 +6,6 @@ No rank ever holds a second full copy of the model: rank 0 writes a tensor befor
 header comes first, and needs shapes only.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from common import layout
 from services.learner import lora
 from services.learner.model import Policy
-from services.learner.sharding import whole
+from services.learner.sharding import local, local_rows, whole
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16"}
 
@@ -28,6 +28,8 @@ class Published(NamedTuple):
     shape: list[int]
     make: Callable[[], Tensor]
     """The contiguous CPU tensor. With several ranks every rank must call it, in order of the list."""
+    part: Callable[[], Tensor]
+    """This rank's part, flat, where it lies and in the dtype it is trained in; every rank must call it as well."""
 
 
 def published(policy: Policy, dtype: torch.dtype) -> list[Published]:
@@ -42,8 +44,15 @@ def published(policy: Policy, dtype: torch.dtype) -> list[Published]:
 
         return make
 
+    def parter(name: str, parameter: Tensor) -> Callable[[], Tensor]:
+        def part() -> Tensor:
+            own, change = local(parameter.detach()), lora.delta(policy.model, name)
+            return (own if change is None else own + local_rows(change, parameter)).reshape(-1)
+
+        return part
+
     return [
-        Published(lora.plain_name(name), list(parameter.shape), maker(name, parameter))
+        Published(lora.plain_name(name), list(parameter.shape), maker(name, parameter), parter(name, parameter))
         for name, parameter in policy.named_parameters().items()
         if not lora.is_adapter(name)
     ]
@@ -51,16 +60,16 @@ def published(policy: Policy, dtype: torch.dtype) -> list[Published]:
 
 def write(path: Path, tensors: list[Published], dtype: torch.dtype) -> None:
     """Write a safetensors file, tensor by tensor."""
-    header, end = {}, 0
-    for name, shape, _ in tensors:
-        begin, end = end, end + torch.Size(shape).numel() * dtype.itemsize
-        header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    places = layout.build([(tensor.name, DTYPES[dtype], tensor.shape) for tensor in tensors])
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(places.header)
         for tensor in tensors:
-            file.write(memoryview(tensor.make().flatten().view(torch.uint8).numpy()))
+            file.write(as_bytes(tensor.make()))
+
+
+def as_bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous CPU tensor."""
+    return memoryview(tensor.flatten().view(torch.uint8).numpy())
 
 
 def attend(tensors: list[Published]) -> None:

@@ -59,6 +59,18 @@ class World:
         torch.distributed.broadcast(buffer, src=0, group=self._group)
         return buffer.numpy().tobytes()
 
+    def to_lead(self, data: bytes) -> list[bytes]:
+        """On rank 0 what every rank gave, in order; on the others nothing."""
+        if self.size == 1:
+            return [data]
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        torch.distributed.all_gather(lengths, torch.tensor([len(data)]), group=self._group)
+        longest = max(1, *map(int, lengths))
+        padded = torch.frombuffer(bytearray(data.ljust(longest, b"\0")), dtype=torch.uint8)
+        gathered = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)] if self.leads else None
+        torch.distributed.gather(padded, gathered, dst=0, group=self._group)
+        return [part[: int(n)].numpy().tobytes() for part, n in zip(gathered or [], lengths, strict=False)]
+
     def meet(self) -> None:
         """Return when every rank is here."""
         self.sum(torch.zeros(1))

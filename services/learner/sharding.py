@@ -27,6 +27,21 @@ def shard(policy: Policy, config: LearnerConfig, size: int) -> None:
     policy.scorer.sharded = True
 
 
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor that may be sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def local_rows(whole_tensor: Tensor, like: Tensor) -> Tensor:
+    """This rank's part of a tensor that is whole here, split as `like` is: FSDP2 splits the rows as `torch.chunk`."""
+    if not isinstance(like, DTensor):
+        return whole_tensor
+    mesh = like.device_mesh
+    parts = whole_tensor.chunk(mesh.size())
+    rank = mesh.get_local_rank()
+    return parts[rank] if rank < len(parts) else whole_tensor[:0]
+
+
 def whole(tensor: Tensor) -> Tensor:
     """The full tensor of a sharded one; every rank must ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

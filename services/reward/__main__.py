@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from common.client import connect
+from common.client import connect_to_broker
 from common.life import Process, serve
 from services.reward.config import RewardConfig
 
@@ -25,7 +25,7 @@ async def run(process: Process[RewardConfig]) -> None:
     )
     async with (
         open_judges(config, queue_limit=4 * config.workers) as judges,
-        connect(run.broker, process.name, heartbeat_s=run.heartbeat_s) as client,
+        connect_to_broker(run, process.name) as client,
     ):
         service = RewardService(
             client=client, judge=judges, shaping=shaping, history=process.history,

@@ -1,18 +1,22 @@
 """`dapo rollout CONFIG`: sample groups with vLLM. The settings of vLLM are set here, before it is imported."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.client import connect
+from common.client import connect_to_broker
+from common.config import RunConfig
+from common.keys import client_keys
 from common.life import Process, serve
 from services.rollout.config import RolloutConfig
 
 if TYPE_CHECKING:
     from services.rollout.engine import Engine
-    from services.rollout.service import Prompter
+    from services.rollout.service import Prompter, Weights
+    from services.rollout.stream import Stream
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -25,12 +29,19 @@ ALWAYS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING"
 
 async def run(process: Process[RolloutConfig]) -> None:
     """Start the engine, then serve until cancelled."""
-    if process.config.engine == "scripted":
-        from services.rollout.scripted import ScriptedEngine, ScriptedTemplate
+    from services.rollout.hostcopy import HostCopy
 
-        plain = ScriptedTemplate(process.run.model)
-        await _serve(process, ScriptedEngine(process.config.scripted, plain), plain)
-        return
+    with contextlib.closing(HostCopy(_remote(process.run))) as copy:
+        if process.config.engine == "scripted":
+            from services.rollout.scripted import ScriptedEngine, ScriptedTemplate
+
+            plain = ScriptedTemplate(process.run.model)
+            await _serve(process, ScriptedEngine(process.config.scripted, plain), plain, copy)
+        else:
+            await _with_vllm(process, copy)
+
+
+async def _with_vllm(process: Process[RolloutConfig], weights: "Weights") -> None:
     set_environment(process.run.model)
     from services.rollout.template import Template
     from services.rollout.vllm_engine import VllmEngine
@@ -38,19 +49,20 @@ async def run(process: Process[RolloutConfig]) -> None:
     template = Template.of_model(process.run.model, template=process.run.template_text)
     engine = await VllmEngine.start(process.run, process.config, stop_token_ids=template.stop_token_ids)
     try:
-        await _serve(process, engine, template)
+        await _serve(process, engine, template, weights)
     finally:
         engine.close()
 
 
-async def _serve(process: Process[RolloutConfig], engine: "Engine", template: "Prompter") -> None:
+async def _serve(process: Process[RolloutConfig], engine: "Engine", template: "Prompter", weights: "Weights") -> None:
     """Join the engine to the queues."""
     from services.rollout.service import Rollout
 
-    async with connect(process.run.broker, process.name, heartbeat_s=process.run.heartbeat_s) as client:
+    async with connect_to_broker(process.run, process.name) as client:
         rollout = Rollout(
             client=client,
             engine=engine,
+            weights=weights,
             template=template,
             history=process.history,
             replica=process.name,
@@ -59,6 +71,16 @@ async def _serve(process: Process[RolloutConfig], engine: "Engine", template: "P
             group_timeout_s=process.config.group_timeout_s,
         )
         await rollout.run()
+
+
+def _remote(run: RunConfig) -> "Callable[[], Stream] | None":
+    """How to reach the weight server, if there is one."""
+    from services.rollout.stream import Stream
+
+    if not run.weights:
+        return None
+    keys = client_keys(run.keys, "rollout", server="weights")
+    return lambda: Stream(run.weights, keys)
 
 
 def set_environment(model: str) -> None:

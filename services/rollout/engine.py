@@ -20,7 +20,7 @@ class EngineError(DapoError):
 
 
 class LoadRefusedError(DapoError):
-    """A published version does not fit the engine's model; the old version goes on under its own number."""
+    """A published version cannot be taken; the old version goes on under its own number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,5 +51,5 @@ class Engine(Protocol):
     async def generate(self, request: Request) -> list[Completion]:
         """Sample a group; raises `EngineError` if any of its samples is not whole."""
 
-    async def load(self, version: int, folder: Path) -> None:
-        """Switch to a published version between two decode steps; raises `LoadRefusedError` and changes nothing."""
+    async def load(self, version: int, tensors: Path) -> None:
+        """Switch to a version, given as a safetensors file that was checked, between two decode steps."""

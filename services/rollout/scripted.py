@@ -2,7 +2,7 @@
 
     prompt "Say 47"  ->  "so so so \\boxed{47}", or \\boxed{48} where the script wants it wrong
 
-It stands in for vLLM in a real rollout process (`[rollout] engine = "scripted"`): it verifies and loads every version,
+It stands in for vLLM in a real rollout process (`[rollout] engine = "scripted"`): it loads every version,
 takes time, is overtaken by new versions in the middle of a sample, and says so in its spans. Tokens and
 log-probabilities depend on the request's seed alone, so a group that is sampled twice is the same group. On request it
 lies, in the ways of engines: [rollout.scripted] lies. It imports neither torch nor vllm.
@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from common import weights
-from common.errors import UserError, WireError
+from common.errors import UserError
 from common.messages import ChatMessage, Span
 from services.rollout.config import ScriptedConfig
-from services.rollout.engine import Completion, EngineError, LoadRefusedError, Request
+from services.rollout.engine import Completion, EngineError, Request
 
 CHUNKS = 4
 """Parts in which a sample is written; a version that is loaded in between writes the rest."""
@@ -63,14 +62,7 @@ class ScriptedEngine:
         self._version = -1
 
     async def load(self, version: int, folder: Path) -> None:
-        """Verify a version as a real engine does, and go on as that version."""
-        try:
-            manifest = weights.read_manifest(folder)
-            found = await asyncio.to_thread(weights.describe, folder / weights.TENSORS, version)
-        except (OSError, ValueError, WireError) as error:
-            raise LoadRefusedError(f"version {version} cannot be read: {error}") from error
-        if (manifest.version, manifest.digest) != (version, found.digest):
-            raise LoadRefusedError(f"version {version} in {folder} does not have the digest of its manifest")
+        """Go on as that version; its tensors were checked when they were brought here."""
         self._version = version
 
     async def generate(self, request: Request) -> list[Completion]:

@@ -1,6 +1,6 @@
 """Prompts to groups, for ever, while new policy versions are loaded under the requests in flight.
 
-    policy register -> follow_policy -> engine.load
+    policy register -> follow_policy -> weights.prepare -> engine.load
     prompts         -> answer        -> engine.generate -> groups
 
 A prompt issued under version s starts only when s or a newer version is loaded; the samples say themselves which
@@ -8,6 +8,7 @@ versions wrote them.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, Histogram
 
 from common.client import Delivery, Item, QueueClient, Watched
 from common.codec import Arrays, decode, encode
@@ -23,6 +24,7 @@ from common.each import for_each
 from common.errors import RefusedError, WireError
 from common.history import History
 from common.messages import GROUPS, POLICY, PROMPTS, ChatMessage, Group, Policy, Prompt, Sample, Span
+from common.protocol import Register
 from common.stages import Stage
 from services.rollout.engine import Completion, Engine, EngineError, LoadRefusedError, Request
 from services.rollout.whole import check_whole
@@ -35,6 +37,14 @@ VERSION = Gauge("dapo_policy_version", "Policy version in use.", ["role"])
 FAILED = Counter("dapo_rollout_failures_total", "Groups or versions that failed.", ["kind"])
 
 
+RETRY_S = 5.0
+"""Until a version that was refused is tried again, unless a newer one comes first."""
+PREPARE = Histogram(
+    "dapo_rollout_prepare_seconds", "Seconds to bring a version to this machine and check it; sampling goes on.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
+)  # fmt: skip
+
+
 class Prompter(Protocol):
     """Chat to prompt tokens, response tokens to text."""
 
@@ -45,15 +55,23 @@ class Prompter(Protocol):
         """The response as the verifier reads it."""
 
 
+class Weights(Protocol):
+    """Brings versions to this machine."""
+
+    def prepare(self, policy: Policy) -> Path:
+        """A safetensors file of the version, valid until the next call; raises `LoadRefusedError`. Blocks."""
+
+
 class Rollout:
     """One replica: an engine, a tokenizer and a place in the queues."""
 
     def __init__(
-        self, *, client: QueueClient, engine: Engine, template: Prompter, history: History,
+        self, *, client: QueueClient, engine: Engine, weights: Weights, template: Prompter, history: History,
         replica: str, max_groups: int, max_prompt_tokens: int, group_timeout_s: float = 3600.0,
     ) -> None:  # fmt: skip
         self._client = client
         self._engine = engine
+        self._weights = weights
         self._template = template
         self._history = history
         self._replica = replica
@@ -75,21 +93,31 @@ class Rollout:
             tasks.create_task(for_each(prompts, self._answer, stage=self._stage))
 
     async def _follow_policy(self, policy: Watched) -> None:
-        """Policy register -> engine, for ever. Waits for the learner to publish."""
+        """Policy register -> engine, for ever. Waits for the learner to publish, or to try a refused version again."""
         while True:
-            await self._load_next(policy)
+            is_behind = policy.latest is not None and self._is_new(policy.latest)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if is_behind else None):
+                    await policy.changed()
+            await self._load(policy.latest)
 
     async def _load_next(self, policy: Watched) -> None:
         """Wait for news of the register and load the version it names."""
-        register = await policy.changed()
-        if register.version == 0:
+        await self._load(await policy.changed())
+
+    def _is_new(self, register: Register) -> bool:
+        return register.version > 0 and decode(Policy, [register.value]).version > self._loaded
+
+    async def _load(self, register: Register | None) -> None:
+        """Load the version that the register names, if it is new."""
+        if register is None or not self._is_new(register):
             return
         newest = decode(Policy, [register.value])
-        if newest.version <= self._loaded:
-            return
         before, self._given = self._given, newest.version
         try:
-            await self._engine.load(newest.version, Path(newest.path))
+            with PREPARE.time():
+                tensors = await asyncio.to_thread(self._weights.prepare, newest)
+            await self._engine.load(newest.version, tensors)
         except LoadRefusedError as error:
             FAILED.labels("load").inc()
             self._given = before

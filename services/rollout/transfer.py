@@ -1,6 +1,6 @@
-"""How published weights enter vLLM's workers: a weight-transfer backend that reads a version folder by mmap.
+"""How published weights enter vLLM's workers: a weight-transfer backend that maps a file.
 
-    update_weights({"folder": ...})  ->  verify against the manifest  ->  layerwise reload  ->  refresh packed heads
+    update_weights({"tensors": FILE})  ->  layerwise reload  ->  refresh packed heads
 
 vLLM imports this module in each of its worker processes (`worker_extension_cls`), which registers the backend there.
 Sources: vllm/distributed/weight_transfer/base.py, vllm/model_executor/model_loader/reload.
@@ -28,8 +28,6 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 
-from common.weights import TENSORS
-
 BACKEND = "dapo_store"
 PR_SET_PDEATHSIG = 1
 
@@ -41,18 +39,18 @@ def backend_config() -> WeightTransferConfig:
 
 @dataclass
 class StoreInit(WeightTransferInitInfo):
-    """Nothing to agree on beforehand: every update names its folder."""
+    """Nothing to agree on beforehand: every update names its file."""
 
 
 @dataclass
 class StoreUpdate(WeightTransferUpdateInfo):
-    """Folder of a complete version in the weight store."""
+    """A safetensors file, which the rollout has checked: hostcopy.py."""
 
-    folder: str
+    tensors: str
 
 
 class StoreEngine(WeightTransferEngine[StoreInit, StoreUpdate]):
-    """Reads tensors from the store into the model of one worker."""
+    """Reads tensors from the file into the model of one worker."""
 
     init_info_cls = StoreInit
     update_info_cls = StoreUpdate
@@ -66,12 +64,12 @@ class StoreEngine(WeightTransferEngine[StoreInit, StoreUpdate]):
 
     def receive_weights(self, update_info: StoreUpdate) -> None:
         """Load every tensor of the version; raises `ValueError` naming parameters that it does not cover."""
-        loaded = self.model.load_weights(read_tensors(Path(update_info.folder)))
+        loaded = self.model.load_weights(read_tensors(Path(update_info.tensors)))
         missing = {name for name, _ in self.model.named_parameters()} - set(loaded)
         if self.model_config.hf_config.tie_word_embeddings:
             missing = {name for name in missing if not name.endswith("lm_head.weight")}
         if missing:
-            raise ValueError(f"version in {update_info.folder} does not cover {', '.join(sorted(missing)[:3])}")
+            raise ValueError(f"{update_info.tensors} does not cover {', '.join(sorted(missing)[:3])}")
 
     def finish_weight_update(self) -> None:
         """Process the loaded weights as at start-up."""
@@ -85,9 +83,9 @@ class StoreEngine(WeightTransferEngine[StoreInit, StoreUpdate]):
         """Nothing to release."""
 
 
-def read_tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors of a version, mapped rather than read."""
-    with safe_open(folder / TENSORS, framework="pt") as file:
+    with safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
             yield name, file.get_tensor(name)
 

@@ -1,13 +1,12 @@
 """The engine on vLLM: `AsyncLLM`, continuous batching, weights exchanged between two decode steps.
 
-    load:  verify -> pause(keep, clear cache) -> start -> update -> finish(version) -> resume
+    load:  pause(keep, clear cache) -> start -> update -> finish(version) -> resume
 
 `clear_cache` makes vLLM drop the prefix cache and prefill the running requests again under the new weights, so a token
 after the switch is sampled exactly as a fresh engine on the new weights would. This is the only file that imports vllm,
 with transfer.py, which runs inside its workers.
 """
 
-import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,16 +19,14 @@ from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from common import weights
 from common.config import RunConfig
-from common.errors import WireError
 from common.messages import Span
 from services.rollout.config import RolloutConfig
-from services.rollout.engine import Completion, EngineError, LoadRefusedError, Request
+from services.rollout.engine import Completion, EngineError, Request
 from services.rollout.transfer import backend_config
 
 LOAD_SECONDS = Histogram(
-    "dapo_rollout_load_seconds", "Seconds of a weight update, by phase; requests in flight wait for all but verify.",
+    "dapo_rollout_load_seconds", "Seconds of a weight update, by phase; requests in flight wait for it.",
     ["phase"],
 )  # fmt: skip
 
@@ -40,8 +37,6 @@ class VllmEngine:
     def __init__(self, engine: AsyncLLM, *, stop_token_ids: Sequence[int]) -> None:
         self._engine = engine
         self._stop_token_ids = list(stop_token_ids)
-        self._reference: dict[str, tuple[str, list[int]]] | None = None
-        """Dtype and shape by tensor of the first version that was loaded; every later one must have the same."""
 
     @classmethod
     async def start(cls, run: RunConfig, config: RolloutConfig, *, stop_token_ids: Sequence[int]) -> "VllmEngine":
@@ -69,17 +64,15 @@ class VllmEngine:
             raise EngineError(f"group {request.id}: the engine returned no complete output")
         return [completion(request.id, output) for output in outputs[-1].outputs]
 
-    async def load(self, version: int, folder: Path) -> None:
-        """Switch to a published version between two decode steps; raises `LoadRefusedError` and changes nothing."""
-        with LOAD_SECONDS.labels("verify").time():
-            await asyncio.to_thread(self._verify, version, folder)
+    async def load(self, version: int, tensors: Path) -> None:
+        """Switch to a version between two decode steps. What fails here ends the process: the model may be torn."""
         start = time.monotonic()
         await self._engine.pause_generation(mode="keep", clear_cache=True)
         LOAD_SECONDS.labels("pause").observe(time.monotonic() - start)
         try:
             with LOAD_SECONDS.labels("update").time():
                 await self._engine.start_weight_update()
-                await self._engine.update_weights(WeightTransferUpdateRequest(update_info={"folder": str(folder)}))
+                await self._engine.update_weights(WeightTransferUpdateRequest(update_info={"tensors": str(tensors)}))
                 await self._engine.finish_weight_update(weight_version=str(version))
         finally:
             with LOAD_SECONDS.labels("resume").time():
@@ -88,25 +81,6 @@ class VllmEngine:
     def close(self) -> None:
         """Stop vLLM's processes."""
         self._engine.shutdown()
-
-    def _verify(self, version: int, folder: Path) -> None:
-        """Refuse a version whose bytes or tensors are not what the manifest and the model say."""
-        try:
-            manifest = weights.read_manifest(folder)
-            found = weights.describe(folder / weights.TENSORS, version)
-        except (OSError, ValueError, WireError) as error:
-            raise LoadRefusedError(f"version {version} cannot be read: {error}") from error
-        if manifest.version != version or found.digest != manifest.digest:
-            raise LoadRefusedError(f"version {version} in {folder} does not have the digest of its manifest")
-        tensors = {entry.name: (entry.dtype, entry.shape) for entry in manifest.tensors}
-        if self._reference is None:
-            self._reference = tensors
-        for name in sorted(tensors.keys() | self._reference.keys()):
-            if tensors.get(name) != self._reference.get(name):
-                raise LoadRefusedError(
-                    f"version {version}: tensor {name} is {tensors.get(name, 'missing')}, "
-                    f"the model has {self._reference.get(name, 'no such tensor')}"
-                )
 
 
 def engine_arguments(run: RunConfig, config: RolloutConfig) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from services.learner.service import LearnerService
 from services.reward.service import RewardService
 from services.reward.shaping import Shaping
 from services.rollout.engine import Request
+from services.rollout.hostcopy import HostCopy
 from services.rollout.service import Rollout, as_arrays
 from tests.fakes import DigitTemplate, HashJudge, PlainEngine
 from tests.unit.learner.models import tiny_policy
@@ -68,7 +69,7 @@ async def synchronous(run: RunConfig) -> list[list[str]]:
     sampler, ordinal, batches = UniformSampler(len(ROWS), seed=run.seed), 0, []
     learner.publish()
     for step in range(STEPS):
-        await engine.load(step, weights.version_folder(run.path / "weights", step))
+        await engine.load(step, weights.version_folder(run.path / "weights", step) / weights.TENSORS)
         groups, arrays = [], []
         while len(groups) < B:
             group, row = sampler.id(ordinal), sampler.row(ordinal)
@@ -126,8 +127,8 @@ async def _serve(run: RunConfig, clients: list[QueueClient]) -> None:
     """All services as tasks until the register `run` says done."""
     history = History(run.path / "history", "others")
     rollout = Rollout(
-        client=clients[0], engine=PlainEngine(tiny_policy(seed=1), delay_s=0.01), template=DigitTemplate(),
-        history=history, replica="0", max_groups=4, max_prompt_tokens=8,
+        client=clients[0], engine=PlainEngine(tiny_policy(seed=1), delay_s=0.01), weights=HostCopy(),
+        template=DigitTemplate(), history=history, replica="0", max_groups=4, max_prompt_tokens=8,
     )  # fmt: skip
     reward = RewardService(
         client=clients[1], judge=HashJudge(), shaping=SHAPING, history=history, max_groups=8, retries=0

@@ -1,6 +1,7 @@
 """The real vLLM engine against plain transformers: same weights, same log-probabilities, before and after an update."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,14 @@ from safetensors.torch import save_file
 
 from common import weights
 from common.config import RunConfig
+from common.messages import Policy as Announced
+from services.learner.model import Policy
+from services.learner.publisher import Publisher
+from services.learner.ranks import World
 from services.rollout.__main__ import set_environment
 from services.rollout.config import RolloutConfig
 from services.rollout.engine import Completion, LoadRefusedError, Request
+from services.rollout.hostcopy import HostCopy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 PROMPTS = [list(range(5 + n, 15 + 2 * n)) for n in range(8)]
@@ -31,6 +37,7 @@ class Setting:
         from transformers import Qwen2Config, Qwen2ForCausalLM
 
         self.model, self.store = folder / "model", folder / "weights"
+        self.copy = HostCopy()
         config = Qwen2Config(
             vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
             num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, eos_token_id=EOS,
@@ -55,7 +62,10 @@ class Setting:
 
     async def load(self, version: int) -> None:
         """Load a version from the store."""
-        await self.engine.load(version, weights.version_folder(self.store, version))
+        folder = weights.version_folder(self.store, version)
+        digest = weights.read_manifest(folder).digest
+        tensors = self.copy.prepare(Announced(version=version, digest=digest, path=str(folder)))
+        await self.engine.load(version, tensors)
 
     def differences(self, prompt: list[int], sample: Completion, *, temperature: float = 1.0) -> torch.Tensor:
         """|engine - transformers| of each token, under the version that its span names."""
@@ -119,6 +129,37 @@ async def test_a_version_with_a_renamed_tensor_is_refused_and_the_old_one_goes_o
     (sample, _) = await setting.engine.generate(request("c", 3))
     assert {span.version for span in sample.spans} == {1}
     assert setting.differences(PROMPTS[3], sample).mean() < LIMIT
+
+
+async def test_a_delta_loaded_in_flight_gives_the_tokens_of_a_fresh_engine_on_the_new_weights(
+    setting: Setting, tmp_path: Path
+) -> None:
+    """Versions 3 and 4 are bf16 in the store and float32 in the engine; 4 is a delta that touches the tied head."""
+    policy = Policy(copy.deepcopy(setting.policies[0]), temperature=1.0)
+    learner = Publisher(policy=policy, world=World(), store=tmp_path, dtype=torch.bfloat16, snapshot_every=9)
+    host = HostCopy()
+    for version in (3, 4):
+        manifest = learner.publish(version)
+        assert manifest is not None
+        assert manifest.base == (3 if version == 4 else None)
+        plain = copy.deepcopy(setting.policies[0])
+        plain.load_state_dict({name: p.bfloat16().float() for name, p in policy.model.state_dict().items()})
+        setting.policies[len(setting.policies) :] = [plain] * (version + 1 - len(setting.policies))
+        with torch.no_grad():
+            policy.model.model.embed_tokens.weight[::7] *= 1.5
+        folder = weights.version_folder(tmp_path, version)
+        tensors = host.prepare(Announced(version=version, digest=manifest.digest, path=str(folder)))
+        if version == 3:
+            await setting.engine.load(3, tensors)
+            tasks = [
+                asyncio.create_task(setting.engine.generate(request(f"f{p}", p, n=4, max_tokens=300))) for p in range(8)
+            ]
+            await asyncio.sleep(0.3)
+    await setting.engine.load(4, tensors)
+    samples = [(PROMPTS[p], sample) for p, group in enumerate(await asyncio.gather(*tasks)) for sample in group]
+    mixed = [pair for pair in samples if [span.version for span in pair[1].spans] == [3, 4]]
+    assert mixed, "no request was in flight"
+    assert torch.cat([setting.differences(prompt, sample) for prompt, sample in mixed]).mean() < LIMIT
 
 
 async def test_the_samples_of_a_group_differ_and_a_seed_repeats_them(setting: Setting) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from common import codec
-from common.client import Delivery, Item, QueueClient, connect
+from common.client import Delivery, Item, QueueClient, connect_to_broker
 from common.config import RunConfig
 from common.errors import RefusedError, WireError
 from common.messages import GROUPS, POLICY, PROMPTS, SCORED, Policy, Prompt, Sampling
@@ -39,7 +39,7 @@ class Asking:
     async def run(self, run: RunConfig, policy: Policy, rows: Sequence[Row]) -> None:
         """Have every row answered. Waits for rollouts and rewards, without limit."""
         items = [_item(n, row, sampling(run, self._config, n), policy.version) for n, row in enumerate(rows)]
-        async with connect(run.broker, "evaluation-0", heartbeat_s=run.heartbeat_s) as client:
+        async with connect_to_broker(run, "evaluation-0") as client:
             await client.give(writes=[Write(register=POLICY, value=codec.encode(policy)[0], expected=0)])
             for at in range(0, len(items), AT_ONCE):
                 await client.give(*items[at : at + AT_ONCE])

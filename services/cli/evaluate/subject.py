@@ -9,12 +9,15 @@ Weights come from the store alone, by `published` and `verified`; checkpoints ar
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from common import config, weights
 from common.config import RunConfig, Tree
 from common.errors import UserError, WireError
 from common.messages import Policy
+from common.sources import write_whole
 from common.weights import Manifest
 from services.cli.folder import CONFIG
 
@@ -61,8 +64,26 @@ def verified(folder: Path, version: int) -> Manifest:
     return manifest
 
 
+@contextmanager
+def whole(run_folder: Path, version: int) -> Iterator[Path]:
+    """A safetensors file of the version, for the length of the block; raises `UserError` for one that is damaged."""
+    store = run_folder / "weights"
+    if _is_full(store, version):
+        folder = weights.version_folder(store, version)
+        verified(folder, version)
+        yield folder / weights.TENSORS
+        return
+    with tempfile.TemporaryDirectory(prefix="dapo-weights-") as folder_name:
+        path = Path(folder_name) / weights.TENSORS
+        _bring_forward(store, version, path)
+        yield path
+
+
 def link(run_folder: Path, version: int, store: Path) -> Policy:
-    """The version in the evaluation's own store: hard links where the file system has them, else copies."""
+    """The version in the evaluation's own store: hard links of a snapshot where possible, else written anew."""
+    if not _is_full(run_folder / "weights", version):
+        manifest = weights.publish(store, version, lambda path: _bring_forward(run_folder / "weights", version, path))
+        return as_policy(weights.version_folder(store, version), manifest)
     source, final = weights.version_folder(run_folder / "weights", version), weights.version_folder(store, version)
     try:
         shutil.copytree(source, final, copy_function=_link)
@@ -98,6 +119,20 @@ def without_bars() -> None:
 def as_policy(folder: Path, manifest: Manifest) -> Policy:
     """What the register `policy` says of a version."""
     return Policy(version=manifest.version, digest=manifest.digest, path=str(folder.resolve()))
+
+
+def _is_full(store: Path, version: int) -> bool:
+    try:
+        return weights.read_manifest(weights.version_folder(store, version)).base is None
+    except (OSError, WireError) as error:
+        raise UserError(f"the weights of step {version} cannot be read ({error}): {_OTHER}") from error
+
+
+def _bring_forward(store: Path, version: int, path: Path) -> None:
+    try:
+        write_whole(store, version, path)
+    except (OSError, WireError) as error:
+        raise UserError(f"the weights of step {version} cannot be brought forward ({error}): {_OTHER}") from error
 
 
 _OTHER = "choose another with --step"

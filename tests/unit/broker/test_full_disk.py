@@ -12,8 +12,10 @@ import pytest
 import zmq
 
 from common import protocol
+from common.gate import Gate
 from common.history import History
 from common.protocol import DISK_FULL, Done, FromBroker, Give, Hello, Offer, Ping, Refused, Take, ToBroker, Write
+from common.refusals import Refusals
 from services.broker.clock import ListeningClock
 from services.broker.core import Core
 from services.broker.journal import has_no_room, open_journal
@@ -66,7 +68,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     ):
         pytest.skip("mounting a small disk is not allowed here")
     yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # a test that failed may hold files
 
 
 class Client:
@@ -99,12 +101,17 @@ def test_a_turn_that_the_disk_cannot_take_never_happened(disk: Path, tmp_path: P
     def load() -> Core:
         return Core(journal, incarnation="b", heartbeat_s=1.0, lease_s=1e6, max_deliveries=lambda _: None, now=0.0)
 
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as dealer:
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.ROUTER) as router,
+        context.socket(zmq.DEALER) as dealer,
+        Gate(context, router, None, Refusals()) as gate,
+    ):
         router.bind(f"ipc://{tmp_path}/s")
         dealer.connect(f"ipc://{tmp_path}/s")
         service = Service(
-            socket=router, journal=journal, load=load, history=History(tmp_path, "broker-0"), clock=ListeningClock(),
-            room=Room(disk, min_free_mb=0), remember_ids=1000,
+            socket=router, gate=gate, journal=journal, load=load, history=History(tmp_path, "broker-0"),
+            clock=ListeningClock(), room=Room(disk, min_free_mb=0), remember_ids=1000,
         )  # fmt: skip
         client = Client(service, dealer)
         client.join()

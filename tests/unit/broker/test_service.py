@@ -5,8 +5,9 @@ import pytest
 import zmq
 
 from common.errors import UserError
+from common.gate import is_local
 from services.broker.config import BrokerConfig
-from services.broker.service import _bind, _is_local
+from services.broker.service import bind as bind_broker
 
 
 @pytest.mark.parametrize(
@@ -27,19 +28,22 @@ from services.broker.service import _bind, _is_local
         ("", False),
     ],
 )
-def test_only_loopback_is_local(address: str, local: bool) -> None:
-    assert _is_local(address) is local
+def test_only_loopbackis_local(address: str, local: bool) -> None:
+    assert is_local(address) is local
 
 
-def bind(address: str, **config: bool) -> None:
+def bind(address: str, *, has_keys: bool = False, **config: bool) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-        _bind(router, address, BrokerConfig(**config))  # type: ignore[arg-type]
+        bind_broker(router, address, BrokerConfig(**config), has_keys=has_keys)  # type: ignore[arg-type]
 
 
-def test_a_remote_address_is_refused_unless_the_configuration_allows_it() -> None:
-    with pytest.raises(UserError, match=r"reachable from other machines: .* set \[broker\] allow_remote = true"):
+def test_a_remote_address_is_refused_without_keys_unless_the_configuration_vouches_for_the_network() -> None:
+    with pytest.raises(
+        UserError, match=r"reachable from other machines: make keys .* set \[broker\] allow_remote = true"
+    ):
         bind("tcp://0.0.0.0:*")
     bind("tcp://0.0.0.0:*", allow_remote=True)
+    bind("tcp://0.0.0.0:*", has_keys=True)
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
@@ -51,7 +55,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
 
 def test_the_socket_bounds_a_message_and_tells_of_unreachable_clients(tmp_path: Path) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-        _bind(router, f"ipc://{tmp_path}/s", BrokerConfig(max_message_bytes=1 << 20))
+        bind_broker(router, f"ipc://{tmp_path}/s", BrokerConfig(max_message_bytes=1 << 20))
         assert router.getsockopt(zmq.MAXMSGSIZE) == 1 << 20
         with pytest.raises(zmq.ZMQError, match="unreachable"):
             router.send_multipart([b"nobody", b""], zmq.NOBLOCK)

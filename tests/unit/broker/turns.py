@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from common.gate import NOBODY
 from common.protocol import Bye, Deliver, Done, FromBroker, Give, Hello, Offer, Ping, Take, ToBroker, encoder
 from services.broker.core import Core
 from services.broker.journal import open_journal
@@ -16,6 +17,7 @@ class Broker:
         self.folder = folder
         self.max_deliveries = max_deliveries
         self.now = 100.0
+        self.origin = NOBODY
         self.open()
 
     def open(self) -> None:
@@ -33,7 +35,7 @@ class Broker:
         """One turn; what is sent, by peer."""
         self.journal.begin()
         for peer, parts in messages:
-            self.core.receive(peer.encode(), parts, now=self.now, wall=self.now)
+            self.core.receive(peer.encode(), parts, now=self.now, wall=self.now, origin=self.origin)
         self.core.tick(self.now)
         self.core.deliver(self.now, self.now)
         self.journal.commit()

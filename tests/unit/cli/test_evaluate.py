@@ -50,7 +50,7 @@ async def test_every_row_is_asked_under_the_version_and_counted_once(
     seen: list[float] = []
     subject = Asking(3, TWICE, lambda tally: seen.append(share(tally)))
     async with MemoryBroker(tmp_path / "broker") as broker, broker.client("rollout-0") as other:
-        monkeypatch.setattr(asking, "connect", lambda *_, **__: broker.client("evaluation-0"))
+        monkeypatch.setattr(asking, "connect_to_broker", lambda *_, **__: broker.client("evaluation-0"))
         prompts, _ = await asyncio.gather(answer(other, 3), subject.run(RUN, POLICY, make_rows(3)))
         assert broker.ids(SCORED) == broker.ids(PROMPTS) == []
     assert [(p.id, p.min_version, p.sampling.n) for p in prompts] == [

@@ -11,6 +11,8 @@ from services.cli import export
 from services.cli.evaluate import subject
 from services.learner import publishing
 from services.learner.model import Policy
+from services.learner.publisher import Publisher
+from services.learner.ranks import World
 from tests.unit.learner.models import tiny_policy
 
 
@@ -167,3 +169,16 @@ def test_a_version_is_linked_so_that_the_run_may_retire_it(run: Path, tmp_path: 
 def test_a_run_without_weights_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has published no weights yet"):
         subject.published(tmp_path, None)
+
+
+def test_a_version_that_is_a_delta_is_exported_and_evaluated_whole(run: Path, tmp_path: Path) -> None:
+    policy = policy_of(0)
+    publisher = Publisher(policy=policy, world=World(), store=run / "weights", dtype=torch.bfloat16, snapshot_every=9)
+    publisher.publish(10)
+    with torch.no_grad():
+        policy.model.model.norm.weight += 1
+    manifest = publisher.publish(11)
+    assert manifest is not None
+    assert manifest.base == 10
+    assert export.export(run, tmp_path / "out", step=None, dtype=None) == 11
+    assert subject.link(run, 11, tmp_path / "store").digest == manifest.digest

@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import UserError
 from services.cli import ports
-from services.cli.ports import Endpoint, broker_endpoint, check
+from services.cli.ports import Endpoint, check, listener
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def test_an_address_that_is_not_of_this_machine_is_refused() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:5570", "tcp://127.0.0.1", "tcp://:5570", "tcp://h:99999", "x"])
 def test_what_is_no_broker_address_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="is not one"):
-        broker_endpoint(address)
+        listener("broker", address)
 
 
 def test_a_broker_beyond_tcp_needs_no_port() -> None:
-    assert broker_endpoint("ipc:///tmp/x") is None
+    assert listener("broker", "ipc:///tmp/x") is None

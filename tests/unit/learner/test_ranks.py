@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.image import forward
+from common.sources import Folder
 from services.learner.ranks import World
 from tests.unit.learner import two_ranks
 from tests.unit.learner.two_ranks import job
@@ -26,6 +28,7 @@ def jobs(folder: Path) -> dict[str, dict]:
         "offload": {"config": {"cpu_offload": True}, "sgd": True},
         "one sample": {"lengths": [7], "config": {"micro_batch_tokens": 1000}},
         "save": {"steps": 2, "save": True},
+        "publish": {"publish": True},
         "resume": {"first": 2, "steps": 1, "resume": True},
     }
     return {name: job(folder, name, **changes) for name, changes in named.items()}
@@ -84,3 +87,14 @@ def test_what_two_ranks_publish_is_the_whole_model(two: tuple[Path, dict[str, di
     folder, found = two
     assert found["gspo"]["weights"] == found["gspo"]["exact"]
     assert len(found["gspo"]["weights"]) == len(alone(jobs(folder)["gspo"])["weights"])
+
+
+def test_two_ranks_publish_the_deltas_of_one(two: tuple[Path, dict[str, dict]]) -> None:
+    folder, found = two
+    one = alone(jobs(folder)["publish"])
+    assert found["publish"]["bases"] == one["bases"] == [None, 0, 1, None, 3]
+    assert found["publish"]["digests"] == one["digests"]
+    assert len(set(one["digests"])) == 5
+    source = Folder(Path(found["publish"]["store"]))
+    image = forward(source, 4, image=None, have=None, allocate=lambda size: memoryview(bytearray(size)))
+    image.check(source.manifest(4))

@@ -14,7 +14,9 @@ import torch
 from services.learner import checkpoint, publishing
 from services.learner.checkpoint import Counters
 from services.learner.config import LearnerConfig
+from services.learner.model import Policy
 from services.learner.optimizer import Optimizer
+from services.learner.publisher import Publisher
 from services.learner.ranks import World, world_of_torchrun
 from services.learner.sharding import shard, whole
 from services.learner.step import Trainer
@@ -50,9 +52,28 @@ def run(job: dict, world: World) -> dict:
     if job.get("save"):
         counters = Counters(step=job["steps"], updates=optimizer.updates, skips=0, rng=b"")
         checkpoint.save(Path(job["folder"]), tensors(policy, optimizer), counters, world, keep=2)
+    if job.get("publish"):
+        return publish(job, world, policy)
     weights = [float(x) for t in publishing.published(policy, torch.float32) for x in t.make().flatten()]
     exact = [float(x) for p in policy.named_parameters().values() for x in whole(p.detach()).flatten()]
     return {"metrics": metrics, "weights": weights, "exact": exact}
+
+
+def publish(job: dict, world: World, policy: Policy) -> dict:
+    """Five versions, the weights nudged between; digests, and those of the bytes that a reader ends with."""
+    store = Path(job["out"]).with_suffix(f".store{world.size}")
+    publisher = Publisher(policy=policy, world=world, store=store, dtype=torch.bfloat16, snapshot_every=3)
+    manifests = []
+    for version in range(5):
+        manifests.append(publisher.publish(version))
+        with torch.no_grad():
+            for place, parameter in enumerate(policy.named_parameters().values()):
+                parameter.mul_(1 + 2e-4 * ((version + place) % 3))
+    return {
+        "digests": [m.digest for m in manifests if m],
+        "bases": [m.base for m in manifests if m],
+        "store": str(store),
+    }
 
 
 def tensors(policy, optimizer):  # type: ignore[no-untyped-def]

@@ -11,10 +11,18 @@ from common.codec import decode_group, encode
 from common.history import History
 from common.messages import GROUPS, POLICY, PROMPTS, ChatMessage, Policy, Prompt, Sampling, Task
 from common.protocol import Write
+from services.rollout import service
 from services.rollout.engine import Completion, EngineError, LoadRefusedError, Request, Span
 from services.rollout.service import Rollout
 from tests.fakes import DigitTemplate
 from tests.memory_broker import MemoryBroker
+
+
+class Here:
+    """Versions that are where the policy says."""
+
+    def prepare(self, policy: Policy) -> Path:
+        return Path(policy.path)
 
 
 class ScriptedEngine:
@@ -28,7 +36,7 @@ class ScriptedEngine:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def load(self, version: int, folder: Path) -> None:
+    async def load(self, version: int, tensors: Path) -> None:
         """Take the version unless it is to be refused."""
         if version in self.refused:
             raise LoadRefusedError(f"version {version}: tensor x is missing")
@@ -74,8 +82,8 @@ async def running(
         broker.client("rollout-0") as client,
     ):
         rollout = Rollout(
-            client=client, engine=engine, template=DigitTemplate(), history=history, replica="rollout-0",
-            max_groups=4, max_prompt_tokens=4, group_timeout_s=group_timeout_s,
+            client=client, engine=engine, weights=Here(), template=DigitTemplate(), history=history,
+            replica="rollout-0", max_groups=4, max_prompt_tokens=4, group_timeout_s=group_timeout_s,
         )  # fmt: skip
         task = asyncio.create_task(rollout.run())
         yield broker, other
@@ -201,3 +209,18 @@ async def test_an_engine_that_is_stuck_on_a_group_gives_it_up(tmp_path: Path) ->
             await settled()
         assert engine.started == ["0/000000", "0/000000"]
         assert broker.ids(GROUPS) == ["0/000000"]
+
+
+async def test_a_refused_version_is_tried_again_without_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "RETRY_S", 0.01)
+    engine = ScriptedEngine()
+    engine.refused = {1}
+    async with running(tmp_path, engine) as (_, other):
+        await publish(other, 0)
+        await settled()
+        await publish(other, 1)
+        await settled()
+        assert engine.version == 0
+        engine.refused = set()
+        await settled()
+        assert engine.version == 1

@@ -8,10 +8,12 @@ more messages wait, the more share one commit.
 
 import asyncio
 import logging
+import shutil
 import threading
 import time
 import uuid
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import zmq
@@ -41,6 +43,8 @@ EXPIRED = Counter("dapo_broker_leases_expired_total", "Leases that ended because
 DEAD = Counter("dapo_broker_dead_letters_total", "Items given up after too many deliveries.", ["queue"])
 REFUSED = Counter("dapo_broker_refused_total", "Messages refused.", ["reason"])
 UNREACHABLE = Counter("dapo_broker_unreachable_total", "Messages that could not be sent to their client.")
+DISK_FREE = Gauge("dapo_disk_free_bytes", "Bytes left to this user on the disk of the run folder.")
+DISK_SIZE = Gauge("dapo_disk_size_bytes", "Size of the disk of the run folder.")
 COMMIT = Histogram("dapo_broker_commit_seconds", "Time to commit one turn of the loop.")
 
 
@@ -72,9 +76,11 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
             now=clock.now,
         )
         broker = Broker(socket=socket, journal=journal, core=core, history=process.history, clock=clock)
+        _show_disk(process.run.path)
         log.info("broker is up", extra={"address": config.bind or process.run.broker})
         while not stop.is_set():
             broker.turn()
+            process.health.beat("broker")
         journal.close()
 
 
@@ -157,6 +163,12 @@ class Broker:
             REFUSED.labels(reason).inc(count)
             log.warning("messages refused", extra={"reason": reason, "count": count})
         core.refused.clear()
+
+
+def _show_disk(folder: Path) -> None:
+    """The disk's numbers are read when somebody asks for the metrics."""
+    DISK_FREE.set_function(lambda: shutil.disk_usage(folder).free)
+    DISK_SIZE.set_function(lambda: shutil.disk_usage(folder).total)
 
 
 def _bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig) -> None:

@@ -1,4 +1,4 @@
-"""Batches to policy versions, for ever; a batch is settled only when a checkpoint that contains its effect is complete.
+"""Batches to policy versions, until the last step; a batch is settled when a checkpoint that contains it is complete.
 
     batches -> decode -> train (thread) -> publish -> give feedback + policy -> [checkpoint -> settle]
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 from prometheus_client import Counter
 
 from common import codec
@@ -18,7 +19,7 @@ from common.client import Delivery, Inbox, Item, QueueClient
 from common.codec import encode
 from common.errors import DapoError, RefusedError
 from common.messages import BATCHES, FEEDBACK, POLICY, Policy
-from common.protocol import Register, Write
+from common.protocol import QueueStats, Register, Write
 from common.stages import Stage
 from services.learner.crew import Lead
 from services.learner.learner import Learner
@@ -52,9 +53,23 @@ class LearnerService:
         """Leases of batches trained since the last checkpoint."""
 
     async def run(self) -> None:
-        """Announce the policy, then train for ever."""
+        """Announce the policy, then train until every step is trained and its checkpoint complete."""
         await self._announce()
         inbox = self._client.take(BATCHES, window=PREFETCH)
+        while self._learner.step < self._steps:
+            await self._next(inbox)
+        await self._settle_rest(inbox)
+
+    async def _settle_rest(self, inbox: Inbox) -> None:
+        """Batches that a learner left unsettled which died after its last checkpoint. Waits until there are none."""
+        batches = self._client.watch(f"queue/{BATCHES}")
+        async with asyncio.TaskGroup() as tasks:
+            rest = tasks.create_task(self._next_for_ever(inbox))
+            while not _is_empty(await batches.changed()):
+                pass
+            rest.cancel()
+
+    async def _next_for_ever(self, inbox: Inbox) -> None:
         while True:
             await self._next(inbox)
 
@@ -124,6 +139,12 @@ class LearnerService:
         self._seconds[phase] = time.monotonic() - start
         PHASE.labels(phase).inc(self._seconds[phase])
         return result
+
+
+def _is_empty(queue: Register) -> bool:
+    """Whether nothing in a queue is unsettled."""
+    stats = msgspec.msgpack.decode(queue.value, type=QueueStats) if queue.version else QueueStats()
+    return stats.ready + stats.leased == 0
 
 
 def _version(register: Register) -> int:

@@ -31,6 +31,22 @@ GO_ON = 3
 """Steps that show that a run goes on."""
 CHILD = "int(open('/proc/1/task/1/children').read().split()[0])"
 
+SANDBOX = """
+import json
+from services.reward.code.sandbox import Program, Sandbox
+from services.reward.limits import Limits
+programs = [
+    "print(input()[::-1])",
+    "import socket; socket.create_connection(('broker', 5570), 2); print('reached')",
+    "import os; print(os.listdir('/work/runs'))",
+    "import os; print(os.fork())",
+]
+sandbox = Sandbox()
+ended = [sandbox.run(Program(source=p, function=""), stdin="abc", arguments=[], limits=Limits()) for p in programs]
+print(json.dumps([sandbox.layers, [end.printed.decode().strip() for end in ended]]))
+sandbox.close()
+"""
+
 
 class Project:
     """One compose project."""
@@ -121,6 +137,15 @@ def goes_on(what: str) -> None:
     until(f"{what}: goes on from step {now}", lambda: step() >= now + GO_ON)
 
 
+def check_sandbox(project: Project) -> None:
+    """Programs of the verifier `code` are confined in the container: no network, no files, no processes."""
+    said = docker("exec", "-w", "/tmp", project.containers("reward")[0], "python3", "-c", SANDBOX)
+    layers, results = json.loads(said)
+    if not {"landlock", "seccomp"} <= set(layers) or results != ["cba", "", "", ""]:
+        raise SystemExit(f"FAILED: programs are not confined: layers {layers}, results {results}")
+    say(f"programs are confined by {' and '.join(layers)}")
+
+
 def check_stuck(project: Project) -> None:
     """A service that hangs is unhealthy within the documented time, and healthy again when it goes on."""
     (container,) = project.containers("filter")
@@ -172,6 +197,7 @@ def check(project: Project) -> None:
     say("containers are started")
     until(f"targets up {REPLICAS}", lambda: targets() == REPLICAS)
     until("first step", lambda: step() >= 1)
+    check_sandbox(project)
     check_crash(project)
     check_stuck(project)
     for role in REPLICAS:

@@ -1,15 +1,17 @@
-"""Writes what is generated from other files of the repository: the operator's form of the alert rules.
+"""Writes what is generated from other files of the repository: docs/metrics.md, the operator's form of the alert rules.
 
 python compose/generate.py            a test fails while what is committed is not what this writes
 """
 
 from pathlib import Path
 
+import metrics
 import yaml
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "compose" / "prometheus" / "rules"
 OPERATOR_RULES = ROOT / "compose" / "kubernetes" / "monitoring" / "rules.yaml"
+METRICS = ROOT / "docs" / "metrics.md"
 
 
 def operator_rules() -> str:
@@ -28,6 +30,7 @@ def operator_rules() -> str:
 def main() -> None:
     """Write everything."""
     OPERATOR_RULES.write_text(operator_rules())
+    METRICS.write_text(metrics.page())
 
 
 if __name__ == "__main__":

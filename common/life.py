@@ -1,4 +1,4 @@
-"""The life of a service process: configuration, logs, metrics, signals, then its coroutine until done or told to stop.
+"""The life of a service process: configuration, logs, metrics, health, signals, then its coroutine until its end.
 
     def main(argv=None) -> int:
         return serve("reward", RewardConfig, run, argv)
@@ -15,21 +15,25 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from prometheus_client import start_http_server
-
-from common import config, logs
+from common import config, endpoint, logs
 from common.config import RunConfig
 from common.disk import full_message, is_full
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
+from common.health import Health
 from common.history import History
 
 log = logging.getLogger(__name__)
+
+HOST = "host"
+"""Value of `--replica` that stands for the name of this machine or container."""
+BEAT_S = 1.0
 
 
 class ServiceConfig(Protocol):
@@ -58,6 +62,7 @@ class Process(Generic[C]):
     run: RunConfig
     config: C
     history: History = field(repr=False)
+    health: Health = field(repr=False, default_factory=Health)
 
     @property
     def name(self) -> str:
@@ -82,7 +87,7 @@ def serve(
         print(f"dapo {role}: {mistake}", file=sys.stderr)
         return USER_ERROR_EXIT_STATUS
     try:
-        asyncio.run(_until_signal(run(process)))
+        asyncio.run(_until_signal(run(process), process.health))
     except Exception as error:
         mistake = _mistake_in(error, process.run.path)
         if mistake is None:
@@ -110,8 +115,19 @@ def arguments(role: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"dapo {role}", description=f"Run the {role} service of a run.")
     parser.add_argument("config", help="TOML file of the run")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="values that replace the file's")
-    parser.add_argument("--replica", default="0", help="name of this replica among those of its role")
-    return parser.parse_intermixed_args(argv)
+    parser.add_argument(
+        "--replica", default="0", help=f"name of this replica among those of its role; `{HOST}`: that of the machine"
+    )
+    given = parser.parse_intermixed_args(argv)
+    given.replica = replica_name(given.replica, host=socket.gethostname())
+    return given
+
+
+def replica_name(given: str, *, host: str) -> str:
+    """The replica's name; that of a machine is never a number, since numbered replicas have ports of their own."""
+    if given != HOST:
+        return given
+    return f"{HOST}-{host}" if host.isdecimal() else host
 
 
 def _prepare(role: str, section: type[C], arguments: argparse.Namespace) -> Process[C]:
@@ -121,23 +137,25 @@ def _prepare(role: str, section: type[C], arguments: argparse.Namespace) -> Proc
     own = config.section(tree, role, section)
     name = f"{role}-{arguments.replica}"
     logs.start(name, run.path / "logs")
-    _serve_metrics(role, own, arguments.replica)
+    health = Health()
+    _open_endpoint(role, own, arguments.replica, health)
     return Process(
         role=role,
         replica=arguments.replica,
         run=run,
         config=own,
         history=History(run.path / "history", name),
+        health=health,
     )
 
 
-def _serve_metrics(role: str, own: ServiceConfig, replica: str) -> None:
-    """Start /metrics; replica number r listens on `metrics_port` + r, a named replica on `metrics_port`."""
+def _open_endpoint(role: str, own: ServiceConfig, replica: str, health: Health) -> None:
+    """Start /metrics and /healthz; replica number r listens on `metrics_port` + r, a named one on `metrics_port`."""
     if own.metrics_port < 0:
         return
     port = own.metrics_port + (int(replica) if replica.isdigit() else 0) if own.metrics_port else 0
     try:
-        start_http_server(port, own.metrics_host)
+        endpoint.serve(port, own.metrics_host, health)
     except OSError as error:
         raise UserError(
             f"metrics port {port} cannot be opened ({error.strerror}): another run may use it; "
@@ -154,7 +172,7 @@ async def uncancelled(work: Awaitable[None]) -> None:
     task.result()
 
 
-async def _until_signal(work: Awaitable[None]) -> None:
+async def _until_signal(work: Awaitable[None], health: Health) -> None:
     """Await the work; SIGTERM or SIGINT cancels it, which counts as a clean end. A second one ends at once."""
     task = asyncio.ensure_future(work)
     stopped = False
@@ -169,8 +187,18 @@ async def _until_signal(work: Awaitable[None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    beats = asyncio.ensure_future(_beat(health))
     try:
         await task
     except asyncio.CancelledError:
         if not stopped:
             raise
+    finally:
+        beats.cancel()
+
+
+async def _beat(health: Health) -> None:
+    """Say that the event loop turns, for ever."""
+    while True:
+        health.beat("events")
+        await asyncio.sleep(BEAT_S)

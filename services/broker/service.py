@@ -9,11 +9,13 @@ from disk anew, and the clients say again what they want.
 
 import asyncio
 import logging
+import shutil
 import sqlite3
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import zmq
 from prometheus_client import Counter, Gauge, Histogram
@@ -49,6 +51,8 @@ EXPIRED = Counter("dapo_broker_leases_expired_total", "Leases that ended because
 DEAD = Counter("dapo_broker_dead_letters_total", "Items given up after too many deliveries.", ["queue"])
 REFUSED = Counter("dapo_broker_refused_total", "Messages refused.", ["reason"])
 UNREACHABLE = Counter("dapo_broker_unreachable_total", "Messages that could not be sent to their client.")
+DISK_FREE = Gauge("dapo_disk_free_bytes", "Bytes left to this user on the disk of the run folder.")
+DISK_SIZE = Gauge("dapo_disk_size_bytes", "Size of the disk of the run folder.")
 COMMIT = Histogram("dapo_broker_commit_seconds", "Time to commit one turn of the loop.")
 
 
@@ -94,9 +98,11 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
             socket=socket, gate=gate, journal=journal, load=load, history=process.history, clock=clock,
             room=room, remember_ids=config.remember_ids,
         )  # fmt: skip
+        _show_disk(process.run.path)
         log.info("broker is up", extra={"address": config.bind or process.run.broker})
         while not stop.is_set():
             broker.turn()
+            process.health.beat("broker")
         journal.close()
 
 
@@ -223,6 +229,12 @@ class Broker:
             for reason, peer, count in self._core.refused.take():
                 REFUSED.labels(reason).inc(count)
                 log.warning("refused", extra={"reason": reason, "peer": peer, "count": count})
+
+
+def _show_disk(folder: Path) -> None:
+    """The disk's numbers are read when somebody asks for the metrics."""
+    DISK_FREE.set_function(lambda: shutil.disk_usage(folder).free)
+    DISK_SIZE.set_function(lambda: shutil.disk_usage(folder).total)
 
 
 def bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig, *, has_keys: bool = False) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 VERBS = {
     "demo": ("services.cli.demonstration", "build a tiny model and its data, train it here, end with a verdict"),
     "run": ("services.cli.run", "all services of a configuration on this machine, supervised, until done"),
+    "prepare": ("services.cli.prepare", "make a run ready for services that something else starts: containers"),
+    "wait": ("services.cli.wait", "wait for the end of a run that something else started, then judge it"),
     "broker": ("services.broker.__main__", "one service: the durable queues between the others"),
     "rollout": ("services.rollout.__main__", "one service: prompts to groups of samples, with vLLM"),
     "reward": ("services.reward.__main__", "one service: groups to verdicts and rewards"),

@@ -21,8 +21,9 @@ CONFIG = "config.toml"
 OPERATIONAL = (
     "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "broker.*", "*.metrics_*", "*.replicas", "*.workers",
     "rollout.max_*", "rollout.group_timeout_s", "rollout.kv_cache_gib", "rollout.gpu_memory_utilization",
-    "rollout.tensor_parallel_size", "rollout.enforce_eager", "learner.record_batches", "learner.disk_wait_s",
-    "learner.background_checkpoints", "learner.micro_batch_tokens", "learner.logprob_chunk", "learner.checkpoint_every",
+    "rollout.tensor_parallel_size", "rollout.enforce_eager", "rollout.claims", "learner.record_batches",
+    "learner.disk_wait_s", "learner.background_checkpoints",
+    "learner.micro_batch_tokens", "learner.logprob_chunk", "learner.checkpoint_every",
     "learner.ranks", "learner.activation_checkpointing", "learner.compile", "learner.liger", "learner.cpu_offload",
     "learner.keep_*", "learner.max_skips", "learner.contract_limit", "learner.threads",
     "filter.max_dropped_in_a_row", "filter.reserve", "filter.low_keep_rate",

@@ -11,12 +11,14 @@ from services.filter.config import FilterConfig
 async def run(process: Process[FilterConfig]) -> None:
     """Read the data and the register, then decide until cancelled."""
     from services.filter.dataset import training_rows
+    from services.filter.measures import show_limits
     from services.filter.planner import Planner
     from services.filter.sampling import choose, files
     from services.filter.service import REGISTER, FilterService
     from services.filter.state import loads
 
     run, config = process.run, process.config
+    show_limits(run)
     rows, held_out = training_rows(config, run)
     async with connect_to_broker(run, process.name) as client:
         register = await client.watch(REGISTER).changed()

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from common.config import RunConfig
+from common.messages import RunState
 from services.filter.dynamic_sampling import REMEDIES
 from services.filter.sampling.state import SamplerState
 from services.filter.state import RECENT, FilterState
@@ -35,6 +37,24 @@ CATEGORY = Gauge(
     ["category", "what"],
 )
 EVAL = Gauge("dapo_filter_eval_accuracy_ratio", "Accuracy on the held-out rows at the newest finished evaluation.")
+PHASE = Gauge("dapo_run_phase", "1 for what the run is, 0 for what it is not.", ["phase"])
+RUN_STEP = Gauge("dapo_run_step", "Batches trained and published.")
+RUN_STEPS = Gauge("dapo_run_steps", "Batches after which the run is done.")
+MAX_STALENESS = Gauge("dapo_filter_max_staleness_versions", "Greatest age that may be trained on.")
+PHASES = ("running", "done", "failed")
+
+
+def show_limits(run: RunConfig) -> None:
+    """What the run is measured against."""
+    RUN_STEPS.set(run.steps)
+    MAX_STALENESS.set(run.max_staleness)
+
+
+def show_run(state: RunState) -> None:
+    """How far the run is."""
+    for phase in PHASES:
+        PHASE.labels(phase).set(phase == state.phase)
+    RUN_STEP.set(state.step)
 
 
 class Measures:

@@ -22,7 +22,7 @@ from common.messages import BATCHES, FEEDBACK, GROUPS, PROMPTS, RUN, SCORED, Fee
 from common.protocol import QueueStats, Write
 from common.stages import Stage
 from services.filter.evaluation import write_evals
-from services.filter.measures import Measures
+from services.filter.measures import Measures, show_run
 from services.filter.planner import Planner, Transaction
 from services.filter.sampling import files
 from services.filter.sampling.record import FILE as RECORD_FILE
@@ -148,6 +148,7 @@ class FilterService:
         with self._stage.blocked():
             await self._client.give(*transaction.items, settles=transaction.settles, reason="decided", writes=writes)
         self._version, self._run_state = tx, run_state
+        show_run(run_state)
         self._write_record()
         if file is not None:
             files.keep_only(self._folder, file[0])

@@ -1,4 +1,4 @@
-"""Batches to policy versions, for ever; a batch is settled only when a checkpoint that contains its effect is complete.
+"""Batches to policy versions, until the last step; a batch is settled when a checkpoint that contains it is complete.
 
     batches -> decode -> train (thread) -> publish -> give feedback + policy -> [copy -> write (beside) -> settle]
 
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from prometheus_client import Counter, Gauge
 
 from common import codec
@@ -21,7 +22,7 @@ from common.codec import encode
 from common.disk import until_room
 from common.errors import DapoError, RefusedError
 from common.messages import BATCHES, FEEDBACK, POLICY, Policy
-from common.protocol import Register, Write
+from common.protocol import QueueStats, Register, Write
 from common.stages import Stage
 from services.learner import recording
 from services.learner.crew import Lead
@@ -68,12 +69,29 @@ class LearnerService:
         self._writing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Announce the policy, then train for ever; an error of the writing in the background ends both."""
+        """Announce the policy, then train until every step is trained and its checkpoint complete.
+
+        An error of the writing in the background ends it at once.
+        """
         await self._announce()
         inbox = self._client.take(BATCHES, window=PREFETCH)
         async with asyncio.TaskGroup() as tasks:
-            while True:
+            while self._learner.step < self._steps:
                 await self._next(inbox, tasks)
+        await self._settle_rest(inbox)
+
+    async def _settle_rest(self, inbox: Inbox) -> None:
+        """Batches that a learner left unsettled which died after its last checkpoint. Waits until there are none."""
+        batches = self._client.watch(f"queue/{BATCHES}")
+        async with asyncio.TaskGroup() as tasks:
+            rest = tasks.create_task(self._next_for_ever(inbox, tasks))
+            while not _is_empty(await batches.changed()):
+                pass
+            rest.cancel()
+
+    async def _next_for_ever(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._next(inbox, tasks)
 
     async def _announce(self) -> None:
         """Publish the starting policy unless the register already names this or a later version."""
@@ -179,6 +197,12 @@ class LearnerService:
 def _show_full(is_full: bool) -> None:
     DISK_FULL.set(is_full)
     FAILED_WRITES.inc(is_full)
+
+
+def _is_empty(queue: Register) -> bool:
+    """Whether nothing in a queue is unsettled."""
+    stats = msgspec.msgpack.decode(queue.value, type=QueueStats) if queue.version else QueueStats()
+    return stats.ready + stats.leased == 0
 
 
 def _version(register: Register) -> int:

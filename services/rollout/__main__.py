@@ -1,6 +1,8 @@
-"""`dapo rollout CONFIG`: sample groups with vLLM. The settings of vLLM are set here, before it is imported."""
+"""`dapo rollout CONFIG`: sample groups with vLLM. Settings and GPUs are chosen here, before vLLM is imported."""
 
+import asyncio
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +13,7 @@ from common.client import connect_to_broker
 from common.config import RunConfig
 from common.keys import client_keys
 from common.life import Process, serve
+from services.rollout import claims
 from services.rollout.config import RolloutConfig
 
 if TYPE_CHECKING:
@@ -25,6 +28,12 @@ ENVIRONMENT = {
 }
 """On a CPU: one thread a process, since processes that spin on the same cores stall each other; and no compiler."""
 ALWAYS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"}
+
+
+CLAIM_WAIT_S = 10.0
+"""Between two looks for a free GPU."""
+
+log = logging.getLogger(__name__)
 
 
 async def run(process: Process[RolloutConfig]) -> None:
@@ -43,6 +52,8 @@ async def run(process: Process[RolloutConfig]) -> None:
 
 async def _with_vllm(process: Process[RolloutConfig], weights: "Weights") -> None:
     set_environment(process.run.model)
+    if process.config.claims:
+        await claim_gpus(Path(process.config.claims), process.config.tensor_parallel_size)
     from services.rollout.template import Template
     from services.rollout.vllm_engine import VllmEngine
 
@@ -81,6 +92,18 @@ def _remote(run: RunConfig) -> "Callable[[], Stream] | None":
         return None
     keys = client_keys(run.keys, "rollout", server="weights")
     return lambda: Stream(run.weights, keys)
+
+
+async def claim_gpus(folder: Path, number: int) -> None:
+    """Take GPUs that no other replica has, and show CUDA no others; waits while all are taken."""
+    gpus = claims.visible_gpus()
+    if not gpus:
+        return
+    while (claim := claims.take(folder, gpus, number)) is None:
+        log.warning("waiting for a free GPU: there are more rollouts than GPUs for them", extra={"gpus": len(gpus)})
+        await asyncio.sleep(CLAIM_WAIT_S)
+    log.info("GPUs claimed", extra={"gpus": [gpu.uuid for gpu in claim.gpus]})
+    os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": claim.visible_devices}
 
 
 def set_environment(model: str) -> None:

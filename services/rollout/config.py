@@ -53,6 +53,9 @@ class RolloutConfig:
     """Share of the GPU's memory that the engine may use."""
     tensor_parallel_size: int = 1
     """GPUs of one replica."""
+    claims: str = ""
+    """Folder by whose locks replicas on this machine share the GPUs that all of them see, each taking
+    `tensor_parallel_size`; empty: a replica uses what CUDA_VISIBLE_DEVICES says. Without a GPU it means nothing."""
     enforce_eager: bool = False
     """Whether to do without CUDA graphs and torch.compile; always so on a CPU."""
     metrics_port: int = 9160

@@ -24,7 +24,7 @@ OPERATIONAL = (
     "rollout.enforce_eager", "learner.micro_batch_tokens", "learner.logprob_chunk", "learner.checkpoint_every",
     "learner.ranks", "learner.activation_checkpointing", "learner.compile", "learner.liger", "learner.cpu_offload",
     "learner.keep_*", "learner.max_skips", "learner.contract_limit", "learner.threads",
-    "filter.max_dropped_in_a_row", "filter.reserve", "filter.low_keep_rate",
+    "filter.max_dropped_in_a_row", "filter.reserve", "filter.low_keep_rate", "filter.excerpts",
 )  # fmt: skip
 """Keys a resumed run may change: they decide how long, how fast and where, not what is computed."""
 

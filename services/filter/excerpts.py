@@ -84,11 +84,18 @@ def _excerpt(scored: Scored) -> dict[str, Any]:
 
 
 def chosen(scored: Scored) -> list[int]:
-    """The places of the best and the worst answer, of one that was cut and of one without a verdict, each once."""
-    rewards = {i: sum(terms.values()) for i, terms in enumerate(scored.terms) if scored.verdicts[i].verdict != "error"}
-    places = [max(rewards, key=lambda i: rewards[i]), min(rewards, key=lambda i: rewards[i])] if rewards else []
-    places += [i for i, sample in enumerate(scored.group.samples) if sample.finish == "length"][:1]
-    places += [i for i, verdict in enumerate(scored.verdicts) if verdict.verdict == "error"][:1]
+    """The places of the best and the worst answer, of one that was cut and of one without a verdict, each once.
+
+    The worst is one that ended by itself, if there is any.
+    """
+    samples, verdicts = scored.group.samples, scored.verdicts
+    judged = [place for place, verdict in enumerate(verdicts) if verdict.verdict != "error"]
+    cut = [place for place, sample in enumerate(samples) if sample.finish == "length"]
+    rewards = {place: sum(scored.terms[place].values()) for place in judged}
+    ended = [place for place in judged if place not in cut] or judged
+    places = sorted(judged, key=lambda place: -rewards[place])[:1]
+    places += sorted(ended, key=lambda place: rewards[place])[:1]
+    places += cut[:1] + [place for place in range(len(verdicts)) if place not in judged][:1]
     return list(dict.fromkeys(places))
 
 

@@ -10,6 +10,7 @@ shown and counted.
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Sequence
 
 from prometheus_client import Counter
@@ -60,9 +61,11 @@ class RewardService:
             log.error("group does not decode", extra={"group": item.id, "cause": str(error)})
             self._client.abandon(item.lease)
             return
+        start = time.monotonic()
         scored = await self._judged(group, arrays)
         counts = {kind: sum(v.verdict == kind for v in scored.verdicts) for kind in ("correct", "wrong", "error")}
-        self._history.append("scored", id=group.prompt.id, **counts)
+        seconds = time.monotonic() - start
+        self._history.append("scored", id=group.prompt.id, seconds=seconds, **counts)
         try:
             frames = [encode(scored)[0], *item.frames[1:]]
             await self._client.give(Item(SCORED, group.prompt.id, frames), settles=[item.lease], reason="scored")

@@ -15,6 +15,7 @@ VERBS = {
     "filter": ("services.filter.__main__", "one service: gives prompts, closes batches"),
     "learner": ("services.learner.__main__", "one service: batches to policy versions"),
     "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
+    "top": ("services.cli.top", "what a run does now: stages, queues, ages, rewards, alarms, last events"),
     "report": ("services.cli.report.main", "one HTML page of a run, or of two side by side"),
     "sampling": ("services.cli.sampling_plot", "draw which categories a run took its prompts from, and why"),
     "verify": ("services.reward.offline", "judge a JSONL file of answers: one verdict a line, a summary last"),

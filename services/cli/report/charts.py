@@ -16,7 +16,7 @@ from services.cli.report.scale import Axis, bounds, short
 
 Point = tuple[float, float]
 WIDTH, HEIGHT = 420, 230
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 24
+LEFT, RIGHT, TOP, BOTTOM = 50, 10, 8, 24
 MAX_POINTS = 240
 
 

@@ -3,7 +3,6 @@
 config.toml, *.jsonl, stages.json, history/, logs/, broker.db  ->  Record
 """
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,9 @@ from common.config import RunConfig
 from common.errors import UserError
 from services.cli.audit.__main__ import audit
 from services.cli.audit.reading import NothingToAudit, Stream, read_queues, read_streams
+from services.cli.events import logged
 from services.cli.folder import CONFIG, is_running
-from services.cli.reader import STAGES_FILE
+from services.cli.reader import read_stages
 from services.cli.report.groups import Group, read_groups
 from services.cli.shares import Seconds
 from services.cli.snapshot import Row, read_evals, read_rows
@@ -76,7 +76,7 @@ def read_record(folder: Path) -> Record:
         raise UserError(f"{folder} is not a run folder ({CONFIG} is missing): give one, for instance runs/demo")
     rows = read_rows(folder / "metrics.jsonl")
     streams = _streams(folder)
-    stages, running = folder / STAGES_FILE, is_running(folder)
+    running = is_running(folder)
     return Record(
         folder=folder,
         run=config.section(config.read(folder / CONFIG), "run", RunConfig),
@@ -85,20 +85,13 @@ def read_record(folder: Path) -> Record:
         evals=read_evals(folder),
         sampling=read_rows(folder / "sampling.jsonl"),
         excerpts=read_rows(folder / "samples.jsonl"),
-        stages=json.loads(stages.read_text(encoding="utf-8")) if stages.exists() else {},
+        stages=read_stages(folder),
         groups=read_groups(streams, _committed(folder)),
         streams=streams,
-        logs=read_logs(folder / "logs"),
+        logs=[row for _, row in logged(folder)],
         account=None if running else _account(folder),
         running=running,
     )
-
-
-def read_logs(folder: Path) -> list[Row]:
-    """The lines of level warning and above."""
-    rows = [row for path in folder.glob("*.jsonl") for row in read_rows(path)]
-    loud = [row for row in rows if row.get("level") in ("warning", "error", "critical")]
-    return sorted(loud, key=lambda row: str(row.get("time")))
 
 
 def _streams(folder: Path) -> list[Stream]:

@@ -28,7 +28,8 @@ class Axis:
 
     def ticks(self, count: int = 5) -> list[float]:
         """About `count` round values within."""
-        return powers(self.low, self.high) if self.log else ticks(self.low, self.high, count)
+        found = powers(self.low, self.high) if self.log else []
+        return found if len(found) > 1 else ticks(self.low, self.high, count)
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:

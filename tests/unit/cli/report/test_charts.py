@@ -19,7 +19,7 @@ def data(chart: str) -> dict[str, Any]:
 
 def test_a_line_goes_from_corner_to_corner() -> None:
     chart = line_chart("T", [Line("a", [(0, 0.0), (10, 1.0)])], Look(low=0.0, high=1.0))
-    assert 'd="M46.0 206.0L410.0 8.0"' in chart
+    assert 'd="M50.0 206.0L410.0 8.0"' in chart
     assert data(chart)["s"] == [{"n": "a", "c": 0, "p": [[0, 0], [10, 1]]}]
 
 

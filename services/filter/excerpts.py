@@ -41,7 +41,7 @@ class Excerpts:
         for kind in _kinds(scored, reason):
             if self._kept[self._period(step), kind] < self._quota:
                 self._kept[self._period(step), kind] += 1
-                self._append({"step": step, "kind": kind, "reason": reason or "", **_excerpt(scored)})
+                self._append({"step": step, "kind": kind, "reason": _reason(scored, reason), **_excerpt(scored)})
                 return
 
     def _period(self, step: int) -> int:
@@ -50,6 +50,11 @@ class Excerpts:
     def _append(self, row: dict[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _reason(scored: Scored, reason: str | None) -> str:
+    """Held-out groups are never dropped: they are never trained."""
+    return "" if scored.group.prompt.kind == "eval" else reason or ""
 
 
 def _whole_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -144,7 +144,11 @@ def _frame(x: Axis, y: Axis, look: Look) -> list[str]:
 
 def _band(band: Band, place: int, x: Axis) -> str:
     left, right = x.place(band.first), x.place(band.end)
-    text = f'<text class=tick x="{left + 4:.1f}" y="{TOP + 10}">{escape(band.name)}</text>' if right - left > 60 else ""
+    text = (
+        f'<text class=tick x="{left + 4:.1f}" y="{TOP + 10}">{escape(band.name)}</text>'
+        if right - left > 6.5 * len(band.name)
+        else ""
+    )
     box = f'<rect class="band b{place % 2}" x="{left:.1f}" y="{TOP}" width="{max(0.0, right - left):.1f}"'
     return f'{box} height="{HEIGHT - TOP - BOTTOM}"/>{text}'
 

@@ -21,7 +21,7 @@ def section(records: Sequence[Record]) -> str:
                 Look(log=True), note="Proximal policy over the policy that sampled, per token.",
             ),
             line_chart(
-                "Effective share of the tokens", curves(records, [Curve("ESS", "ess", noisy=False)]), Look(high=1.02),
+                "Effective share of the tokens", curves(records, [Curve("ESS", "ess", noisy=False)]), Look(high=1.0),
                 note="1: every token counts the same; it falls when old or badly computed tokens get large weights.",
             ),
             line_chart(

@@ -11,7 +11,7 @@ from services.cli.report.charts import Line, Look, Point, figure, line_chart, st
 from services.cli.report.curves import Curve, curves, label, names
 from services.cli.report.groups import Group
 from services.cli.report.record import Record
-from services.cli.report.scale import quantile, short
+from services.cli.report.scale import quantile
 from services.cli.shares import shares
 from services.cli.view import STAGES
 
@@ -41,14 +41,14 @@ def sentence(record: Record, records: Sequence[Record], run: int) -> str:
     idle = idle_share(record)
     start = "" if len(records) == 1 else f"{names(records)[run]}: "
     if idle is None:
-        return f"{start}no step has been trained yet."
+        return f"{start}No step has been trained yet."
     if idle < IDLE:
-        return f"{start}the learner waited {idle:.0%} of its time: it is the bottleneck, more rollouts would not help."
+        return f"{start}The learner waited {idle:.0%} of its time: it is the bottleneck, more rollouts would not help."
     waits = {name: quantile(_seconds(record.groups, hop), 0.5) for name, hop in HOPS[:3]}
     slowest = max(waits, key=lambda name: waits[name])
     return (
-        f"{start}the learner waited {idle:.0%} of its time. Before it, the longest part of a group's life is that it "
-        f"{slowest} (median {short(waits[slowest])} s)."
+        f"{start}The learner waited {idle:.0%} of its time. Before it, the longest part of a group's life is that it "
+        f"{slowest} (median {waits[slowest]:.2g} s)."
     )
 
 
@@ -86,7 +86,7 @@ def _hops(records: Sequence[Record]) -> str:
     for name, hop in HOPS:
         for run, record in enumerate(records):
             values = _seconds(record.groups, hop)
-            cells = [f"{short(quantile(values, share))} s" if values else "-" for share in (0.5, 0.9, 1.0)]
+            cells = [f"{quantile(values, share):.3g} s" if values else "-" for share in (0.5, 0.9, 1.0)]
             rows.append([label(records, run, name) if len(records) > 1 else name, *cells])
     return figure("The life of a group", table(["a group ...", "median", "90 %", "longest"], rows, css="numbers"),
                   note="Seconds in each place, from the histories of all processes.")  # fmt: skip
@@ -149,8 +149,8 @@ def _step(records: Sequence[Record]) -> list[str]:
 def _speed(records: Sequence[Record]) -> str:
     trained = line_chart("Tokens the learner works on", curves(records, [Curve("tokens", "tokens_per_second")]),
                          Look(low=0.0), note="Per second of training, prompts included.")  # fmt: skip
-    return line_chart("Samples by minute", _rates(records), Look(low=0.0, x_name="minutes since the start"),
-                      note="Samples finished per second, of training groups.") + trained  # fmt: skip
+    return line_chart("Samples per second", _rates(records), Look(low=0.0, x_name="minutes since the start"),
+                      note="Finished by the rollouts, of training groups.") + trained  # fmt: skip
 
 
 def _rates(records: Sequence[Record]) -> list[Line]:

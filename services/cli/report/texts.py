@@ -106,7 +106,11 @@ def _card(text: Text) -> str:
     verdict = str(answer["verdict"])
     badge = f'<b class="badge {escape(verdict, quote=True)}">{escape(verdict)}</b>'
     head = f"{badge} <span>reward {_reward(answer)}</span> <span>{answer['tokens']} tokens</span> {_cut(answer)}"
-    cause = f"<p class=cause>{escape(str(answer['cause']))}</p>" if answer.get("cause") else ""
+    cause = (
+        f"<p class='cause {escape(verdict, quote=True)}'>{escape(str(answer['cause']))}</p>"
+        if answer.get("cause")
+        else ""
+    )
     gold = f"<p class=gold>expected <code>{escape(str(row['gold']))}</code></p>" if row.get("gold") else ""
     return (
         f"<article><header>{head}</header><pre class=prompt>{escape(row['prompt'])}</pre>"
@@ -122,8 +126,8 @@ def _cut(answer: dict[str, Any]) -> str:
 def _reward(answer: dict[str, Any]) -> str:
     if answer["reward"] is None:
         return "none"
-    terms = " + ".join(f"{escape(name)} {short(value)}" for name, value in answer["terms"].items())
-    return short(answer["reward"]) + (f" = {terms}" if len(answer["terms"]) > 1 else "")
+    terms = [f"{escape(name)} {short(value)}" for name, value in answer["terms"].items() if value]
+    return short(answer["reward"]) + (f" = {' + '.join(terms)}" if len(terms) > 1 else "")
 
 
 def _origin(row: Row, answer: dict[str, Any]) -> str:

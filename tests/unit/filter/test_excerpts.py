@@ -76,8 +76,9 @@ def test_rare_kinds_come_before_common_ones(tmp_path: Path) -> None:
     excerpts = Excerpts(path, steps=10, quota=1)
     for _ in range(3):
         excerpts.offer(scored(accuracies=(1, 0, None), cut=0), step=0, reason=None)
-    excerpts.offer(scored(kind="eval", accuracies=(1,)), step=0, reason=None)
+    excerpts.offer(scored(kind="eval", accuracies=(1,)), step=0, reason="too_few_survivors")
     assert [row["kind"] for row in rows(path)] == ["error", "truncated", "trained", "held-out"]
+    assert rows(path)[-1]["reason"] == ""  # nobody dropped it
 
 
 def test_no_file_where_none_is_wanted(tmp_path: Path) -> None:

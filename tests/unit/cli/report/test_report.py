@@ -140,7 +140,7 @@ def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
     for file in (folder / "history").iterdir():
         file.unlink()
     assert main([str(folder)]) == 0
-    assert "no step has been trained yet" in (folder / "report.html").read_text()
+    assert "No step has been trained yet" in (folder / "report.html").read_text()
 
 
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

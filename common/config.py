@@ -69,6 +69,8 @@ class RunConfig:
     """Seconds between the heartbeats of a client."""
     lease_s: float = 10.0
     """Silence after which a client's work is given to another."""
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Where `dapo run` also puts the numbers of metrics.jsonl; needs `pip install 'dapo[track]'`."""
 
     @property
     def path(self) -> Path:

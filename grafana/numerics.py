@@ -44,8 +44,8 @@ def dashboard() -> Dashboard:
               about="FLOP/s of forward and backward over the measured peak of matrix products.",
               queries=[Query(value("matmul_share"), "share of peak")]),
         Panel(title="Learning rate", about="Of the newest optimizer step.", queries=[Query(value("lr"), "lr")]),
-        Panel(title="Skipped steps", room=1.0, unit="none", about="Optimizer steps skipped for a loss or gradient that is not "
-              "finite.", queries=[Query(value("skipped_updates"), "skipped")]),
+        Panel(title="Skipped steps", room=1.0, unit="none", about="Optimizer steps whose gradient was not finite.",
+              queries=[Query(value("skipped_updates"), "skipped")]),
         Panel(title="Tokens of a batch", about="Response tokens that are trained.",
               queries=[Query(value("trained_tokens"), "trained")]),
     ]  # fmt: skip

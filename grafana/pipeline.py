@@ -12,7 +12,8 @@ def stage(name: str) -> Panel:
     seconds = f'dapo_stage_seconds_total{{stage="{name}"'
     whole = f"sum(rate({seconds}}}[$__rate_interval]))"
     return Panel(
-        title=name.capitalize(), unit="percentunit", high=1.0, stacked=True, width=12 if name in ("learner", "broker") else 8,
+        title=name.capitalize(), unit="percentunit", high=1.0, stacked=True,
+        width=12 if name in ("learner", "broker") else 8,
         about="Busy works, starved waits for input, blocked waits for room. The bottleneck is busy while the stage "
         "after it is starved and the one before it blocked.",
         queries=[Query(f'sum(rate({seconds}, state="{state}"}}[$__rate_interval])) / {whole}', state)
@@ -68,8 +69,8 @@ def dashboard() -> Dashboard:
         Panel(title="Commit of the broker", unit="s", about="Time to commit one turn of its loop.",
               queries=[Query(quantile("dapo_broker_commit_seconds", 0.5), "median"),
                        Query(quantile("dapo_broker_commit_seconds", 0.99), "99 %")]),
-        Panel(title="Trouble", room=1.0, about="Leases that ran out, dead letters, messages refused; each per second. Look in "
-              "the logs of rollout and reward.",
+        Panel(title="Trouble", room=1.0, about="Leases that ran out, dead letters, messages refused; per second. Look "
+              "in the logs of rollout and reward.",
               queries=[Query(rate("dapo_broker_leases_expired_total"), "leases expired"),
                        Query(f"{rate('dapo_broker_dead_letters_total')} or on() vector(0)", "dead letters"),
                        Query(f"{rate('dapo_broker_refused_total')} or on() vector(0)", "refused"),

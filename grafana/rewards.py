@@ -4,6 +4,8 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from grafana.panels import Panel, Query, build, quantile, rate, value
 
+FAILED = ("dapo_reward_verdicts_total", "", '{verdict="error"}')
+
 
 def dashboard() -> Dashboard:
     """The reward service and what it gives."""
@@ -14,8 +16,7 @@ def dashboard() -> Dashboard:
               queries=[Query(rate("dapo_reward_verdicts_total", "verifier"), "{{verifier}}")]),
         Panel(title="Errors", unit="percentunit", about="Share of the verdicts that are errors: they become no reward, "
               "and their samples are left out. The log of the reward service names the cause.",
-              queries=[Query('(sum(rate(dapo_reward_verdicts_total{verdict="error"}[$__rate_interval])) or on() vector(0)) '
-                             "/ sum(rate(dapo_reward_verdicts_total[$__rate_interval]))", "errors")]),
+              queries=[Query(f"({rate(*FAILED)} or on() vector(0)) / {rate('dapo_reward_verdicts_total')}", "errors")]),
         Panel(title="Causes of errors", room=1.0, about="Per second.",
               queries=[Query(f"{rate('dapo_reward_errors_total', 'cause')} or on() vector(0)", "{{cause}}")]),
         Panel(title="Time limits broken", room=1.0, about="Outputs per second that broke the time limit.",

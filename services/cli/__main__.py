@@ -17,6 +17,7 @@ VERBS = {
     "audit": ("services.cli.audit.__main__", "check that a run lost nothing and trained nothing twice or too late"),
     "top": ("services.cli.top", "what a run does now: stages, queues, ages, rewards, alarms, last events"),
     "report": ("services.cli.report.main", "one HTML page of a run, or of two side by side"),
+    "track": ("services.cli.trackers.main", "put a run into TensorBoard or Weights & Biases"),
     "sampling": ("services.cli.sampling_plot", "draw which categories a run took its prompts from, and why"),
     "verify": ("services.reward.offline", "judge a JSONL file of answers: one verdict a line, a summary last"),
     "eval": ("services.cli.evaluate.main", "avg@k and pass@k of a model or a run's policy on held-out rows"),

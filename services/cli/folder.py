@@ -17,8 +17,9 @@ from common.errors import UserError
 
 CONFIG = "config.toml"
 OPERATIONAL = (
-    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "broker.*", "*.metrics_*", "*.replicas", "*.workers",
-    "rollout.max_*", "rollout.kv_cache_gib", "rollout.gpu_memory_utilization", "rollout.tensor_parallel_size",
+    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "run.trackers", "broker.*", "*.metrics_*",
+    "*.replicas", "*.workers", "rollout.max_*",
+    "rollout.kv_cache_gib", "rollout.gpu_memory_utilization", "rollout.tensor_parallel_size",
     "rollout.enforce_eager", "learner.micro_batch_tokens", "learner.logprob_chunk", "learner.checkpoint_every",
     "learner.ranks", "learner.activation_checkpointing", "learner.compile", "learner.liger", "learner.cpu_offload",
     "learner.keep_*", "learner.max_skips", "learner.contract_limit", "learner.threads",

@@ -73,6 +73,8 @@ class RunConfig:
     """Seconds between the heartbeats of a client."""
     lease_s: float = 10.0
     """Silence after which a client's work is given to another."""
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Where `dapo run` also puts the numbers of metrics.jsonl; needs `pip install 'dapo[track]'`."""
 
     @property
     def path(self) -> Path:
@@ -139,8 +141,18 @@ def section(tree: Tree, name: str, kind: type[C]) -> C:
 
 def write(path: Path, sections: Mapping[str, Any]) -> None:
     """Write the resolved configuration (dataclasses by section name) as TOML."""
-    tables = {name: _without_none(msgspec.to_builtins(value)) for name, value in sections.items()}
-    path.write_text(tomli_w.dumps(tables), encoding="utf-8")
+    path.write_text(_dumped(sections), encoding="utf-8")
+
+
+def resolved(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value, defaults too, as it comes back from a file."""
+    return tomllib.loads(_dumped(sections))
+
+
+def _dumped(sections: Mapping[str, Any]) -> str:
+    """As TOML. msgspec alone would leave out the defaults of the dataclasses that it has decoded."""
+    tables = {name: msgspec.to_builtins(dataclasses.asdict(value)) for name, value in sections.items()}
+    return tomli_w.dumps(_without_none(tables))
 
 
 def _apply(tables: dict[str, Any], override: str) -> None:

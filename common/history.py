@@ -10,8 +10,8 @@ is skipped by the reader. The events and their fields:
               Every event carries `tx`, the version of the filter's register that commits it: an event of a transaction
               that was never committed is overruled by the same `tx` written by the next incarnation, so there is at
               least one for every transaction.
-    rollout   loaded {version, digest}          sampled {id, spans}
-    reward    scored {id, correct, wrong, error}
+    rollout   loaded {version, digest}          sampled {id, spans, seconds}
+    reward    scored {id, correct, wrong, error, seconds}
     learner   resumed {step}   trained {step, ids, oldest, tokens}   published {version, digest}   checkpointed {step}
     broker    dead {queue, id}    retried {queue, id}    dropped {queue, id}: decided by a person
 """

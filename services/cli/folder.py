@@ -12,21 +12,20 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from common import config
 from common.errors import UserError
 
 CONFIG = "config.toml"
 OPERATIONAL = (
-    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "broker.*", "*.metrics_*", "*.replicas", "*.workers",
-    "rollout.max_*", "rollout.group_timeout_s", "rollout.kv_cache_gib", "rollout.gpu_memory_utilization",
+    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "run.trackers", "broker.*", "*.metrics_*",
+    "*.replicas", "*.workers", "rollout.max_*", "rollout.group_timeout_s",
+    "rollout.kv_cache_gib", "rollout.gpu_memory_utilization",
     "rollout.tensor_parallel_size", "rollout.enforce_eager", "rollout.claims", "learner.record_batches",
     "learner.disk_wait_s", "learner.background_checkpoints",
     "learner.micro_batch_tokens", "learner.logprob_chunk", "learner.checkpoint_every",
     "learner.ranks", "learner.activation_checkpointing", "learner.compile", "learner.liger", "learner.cpu_offload",
     "learner.keep_*", "learner.max_skips", "learner.contract_limit", "learner.threads",
-    "filter.max_dropped_in_a_row", "filter.reserve", "filter.low_keep_rate",
+    "filter.max_dropped_in_a_row", "filter.reserve", "filter.low_keep_rate", "filter.excerpts",
 )  # fmt: skip
 """Keys a resumed run may change: they decide how long, how fast and where, not what is computed."""
 
@@ -58,7 +57,7 @@ def has_progress(path: Path) -> bool:
 def claimed(path: Path) -> Iterator[None]:
     """Nobody else runs in this folder meanwhile; raises `UserError` if someone does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("w") as file:
+    with _lock_of(path).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -66,6 +65,24 @@ def claimed(path: Path) -> Iterator[None]:
                 f"run folder {path} is in use by another `dapo run`: stop it, or choose another run.name=..."
             ) from None
         yield
+
+
+def is_running(path: Path) -> bool:
+    """Whether a `dapo run` holds the folder now."""
+    lock = _lock_of(path)
+    if not lock.exists():
+        return False
+    with lock.open("r") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _lock_of(path: Path) -> Path:
+    whole = path.absolute()
+    return whole.with_name(f".{whole.name}.lock")
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -82,7 +99,7 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _check_resumable(path: Path, sections: Mapping[str, Any]) -> None:
     if not (path / CONFIG).exists():
         raise UserError(f"run folder {path} holds no run to resume: start it without --resume, or check run.name")
-    changed = changed_keys(config.read(path / CONFIG).tables, msgspec.to_builtins(dict(sections)))
+    changed = changed_keys(config.read(path / CONFIG).tables, config.resolved(sections))
     if changed:
         raise UserError(
             f"the run in {path} was started with other values of {', '.join(changed)}: "

@@ -1,6 +1,6 @@
 """The live view: a thread that reads what the run writes and shows it; the supervisor never waits for it.
 
-RUN/metrics.jsonl, RUN/evals.jsonl, /metrics of all services -> Snapshot -> table (terminal) or line (log)
+RUN/metrics.jsonl, RUN/evals.jsonl, /metrics of all services -> Snapshot -> dashboard (terminal) or line (log)
 """
 
 import threading
@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from queue import Empty
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live as Screen
 
 from common.config import RunConfig
 from services.cli import view
+from services.cli.alarms import alarms
 from services.cli.board import Board
+from services.cli.dashboard import Scene, render
 from services.cli.ports import Endpoint
 from services.cli.reader import Reader
 from services.cli.snapshot import Snapshot
@@ -34,7 +36,7 @@ class Live:
         self._board = board
         self._console = console or Console()
         self._reader = Reader(run.path, run.steps, endpoints)
-        self._title = str(run.path)
+        self._run = run
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="live view", daemon=True)
         self._started = time.monotonic()
@@ -66,12 +68,17 @@ class Live:
             yield self._log
             return
         with Screen(console=self._console, auto_refresh=False) as screen:
-            yield lambda snapshot: screen.update(
-                view.table(
-                    snapshot, self._board.restarts, title=self._title, elapsed_s=time.monotonic() - self._started
-                ),
-                refresh=True,
-            )
+            yield lambda snapshot: screen.update(self._dashboard(snapshot), refresh=True)
+
+    def _dashboard(self, snapshot: Snapshot) -> Group:
+        scene = Scene(
+            title=str(self._run.path),
+            snapshot=snapshot,
+            restarts=self._board.restarts,
+            alarms=alarms(snapshot, max_staleness=self._run.max_staleness, now=time.time()),
+            elapsed_s=time.monotonic() - self._started,
+        )
+        return render(scene, width=self._console.width)
 
     def _log(self, snapshot: Snapshot) -> None:
         """One line, unless nothing has happened since the last."""

@@ -27,11 +27,20 @@ class Interval:
     stages: list[Number]
 
 
+def read_stages(folder: Path) -> Seconds:
+    """The totals that `dapo run` has written; empty if it has not."""
+    path = folder / STAGES_FILE
+    seconds: Seconds = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return seconds
+
+
 class Reader:
     """Of one run."""
 
-    def __init__(self, run_folder: Path, steps: int, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, run_folder: Path, steps: int, endpoints: Sequence[Endpoint], *, joins: bool = False) -> None:
+        """`joins`: the run is another's and goes on already, so the rates begin now and nothing is written."""
         self._folder = run_folder
+        self._joins = joins
         self._steps = steps
         self._endpoints = endpoints
         self._growth = Growth()
@@ -48,8 +57,11 @@ class Reader:
             for name, metric in TOKENS.items()
         }
         stages = self._growth.since_last(numbers, SECONDS)
+        if self._joins and not self._window:
+            before, tokens = self._read_at, dict.fromkeys(TOKENS, 0.0)
         self._window.append(Interval(seconds=self._read_at - before, tokens=tokens, stages=stages))
-        self._keep_total(stages)
+        if not self._joins:
+            self._keep_total(stages)
         return Snapshot(
             steps=self._steps,
             rows=read_rows(self._folder / "metrics.jsonl", tail=True),
@@ -57,6 +69,7 @@ class Reader:
             numbers=numbers,
             seconds=self._stage_seconds(),
             tokens_per_s=self._rates(),
+            silent=tuple(sorted({e.name for e in self._endpoints} - {number.process for number in numbers.all})),
         )
 
     def _keep_total(self, stages: list[Number]) -> None:
@@ -64,11 +77,12 @@ class Reader:
         (self._folder / STAGES_FILE).write_text(json.dumps(self._total), encoding="utf-8")
 
     def _stage_seconds(self) -> Seconds:
+        """Of the window; of the whole run if it is over."""
         seconds: Seconds = {}
         for interval in self._window:
             add(seconds, interval.stages)
-        return seconds
+        return seconds or (read_stages(self._folder) if self._joins else {})
 
     def _rates(self) -> dict[str, float]:
         whole = sum(interval.seconds for interval in self._window)
-        return {name: sum(interval.tokens[name] for interval in self._window) / whole for name in TOKENS}
+        return {name: sum(i.tokens[name] for i in self._window) / whole if whole else 0.0 for name in TOKENS}

@@ -26,6 +26,8 @@ from services.cli.guard import guarded
 from services.cli.live import Live
 from services.cli.processes import Sections, endpoints, metrics_endpoints, read_sections, specs
 from services.cli.supervisor import Supervisor
+from services.cli.trackers import tracker
+from services.cli.trackers.tracking import Tracking
 from services.cli.watch import run_ended
 
 
@@ -63,6 +65,7 @@ def run(tree: Tree, *, resume: bool = False, fresh: bool = False) -> Outcome:
     inputs.prepare(settings, sections["filter"], Console())
     inputs.check_model(settings)
     inputs.check_data(sections["filter"], settings)
+    tracker.check(settings.trackers)
     with folder.claimed(settings.path):
         ports.check(endpoints(sections))
         folder.prepare(settings.path, sections, resume=resume, fresh=fresh)
@@ -81,8 +84,9 @@ def _supervise(sections: Sections, *, resumed: bool) -> Outcome:
         board=board,
     )
     live = Live(run=settings, endpoints=metrics_endpoints(sections), board=board)
+    tracking = Tracking(settings.trackers, settings.path, config.resolved(sections), board)
     try:
-        with guarded(mark), live:
+        with guarded(mark), live, tracking:
             return asyncio.run(supervisor.run(run_ended(settings, board, resumed=resumed)))
     finally:
         history.close()

@@ -10,7 +10,7 @@ from services.cli.scrape import Numbers
 from services.cli.shares import Seconds
 
 Row = dict[str, Any]
-TAIL_BYTES = 64 << 10
+TAIL_BYTES = 256 << 10
 QUEUES = ("prompts", "groups", "scored", "batches")
 
 
@@ -28,6 +28,8 @@ class Snapshot:
     """Of every stage, lately."""
     tokens_per_s: dict[str, float]
     """Response tokens sampled and trained per second, lately."""
+    silent: Sequence[str] = ()
+    """Processes that should show metrics, and did not."""
 
     @property
     def step(self) -> int:
@@ -43,6 +45,10 @@ class Snapshot:
         """As the filter says now, else as of the newest step."""
         now = self.numbers.first("dapo_filter_keep_rate_ratio")
         return self.newest("filter_keep_rate") if now is None else now
+
+    def column(self, name: str) -> list[float]:
+        """A number of the newest steps, oldest first."""
+        return [float(row[name]) for row in self.rows if row.get(name) is not None]
 
     def queued(self, queue: str) -> int:
         """Unsettled items, dead letters not counted."""

@@ -3,7 +3,6 @@
 metrics.jsonl, evals.jsonl, stages.json, history, audit -> Summary -> table
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from common import config
 from common.config import RunConfig
 from services.cli.audit.reading import Stream, read_streams
 from services.cli.folder import CONFIG
-from services.cli.reader import STAGES_FILE
+from services.cli.reader import read_stages
 from services.cli.shares import STATES, Seconds, shares
 from services.cli.snapshot import Row, read_evals, read_rows
 from services.cli.view import STAGES
@@ -55,11 +54,10 @@ class Summary:
 def summarise(folder: Path, report: Report, *, wall_s: float) -> Summary:
     """Read a run folder."""
     rows = read_rows(folder / "metrics.jsonl")
-    stages = folder / STAGES_FILE
     return Summary(
         rows=rows,
         evals=read_evals(folder),
-        stages=json.loads(stages.read_text(encoding="utf-8")) if stages.exists() else {},
+        stages=read_stages(folder),
         report=report,
         run=config.section(config.read(folder / CONFIG), "run", RunConfig),
         overlap=overlap(read_streams(folder), rows),

@@ -72,6 +72,9 @@ class FilterConfig:
     """Share of kept groups, of the last 100, below which an alarm is raised."""
     max_dropped_in_a_row: int = 0
     """Groups dropped one after the other, with none kept, that stop the run; 0: no cap."""
+    excerpts: int = 2
+    """Groups of each kind (trained, dropped, truncated, error, held-out) whose texts are kept for reading, of every
+    fortieth part of the run, in samples.jsonl; 0: none."""
     metrics_port: int = 9120
     """Port of /metrics; 0: any free port, -1: none."""
     metrics_host: str = "127.0.0.1"
@@ -104,7 +107,15 @@ class FilterConfig:
             raise ValueError("`min_survivors` must be at least 2: one sample has nothing to be compared with")
         if not 0 <= self.low_keep_rate <= 1:
             raise ValueError("`low_keep_rate` must be a share, from 0 to 1")
-        for key in ("eval_rows", "eval_every", "reserve", "max_dropped_in_a_row", "sampling_period", "rest_epochs"):
+        for key in (
+            "eval_rows",
+            "eval_every",
+            "reserve",
+            "max_dropped_in_a_row",
+            "sampling_period",
+            "rest_epochs",
+            "excerpts",
+        ):
             if getattr(self, key) < 0:
                 raise ValueError(f"`{key}` must be 0 or more")
         if not 0 <= self.pass_band[0] < self.pass_band[1] <= 1:

@@ -137,7 +137,7 @@ class Planner:
         if not self.state.outstanding[group] <= versions.oldest <= versions.newest <= self.state.next_step:
             self._ledger.drop(group, "version_lie")  # older than s, or than anything published: the engine errs
             self.sampler.ended(group)
-        elif reason := self._drop_reason(scored):
+        elif reason := self.drop_reason(scored):
             self.sampler.judged(group, scored, kept=False, version=self.state.version)
             self._ledger.reject(group, reason)
             self.sampler.ended(group)
@@ -146,7 +146,8 @@ class Planner:
             self._ledger.accept(group)
         return group in self.state.accepted
 
-    def _drop_reason(self, scored: Scored) -> str | None:
+    def drop_reason(self, scored: Scored) -> str | None:
+        """Why a group that came back is not trained; None if it is kept."""
         return drop_reason(
             scored.verdicts,
             min_survivors=self._config.min_survivors,

@@ -22,6 +22,8 @@ from common.messages import BATCHES, FEEDBACK, GROUPS, PROMPTS, RUN, SCORED, Fee
 from common.protocol import QueueStats, Write
 from common.stages import Stage
 from services.filter.evaluation import write_evals
+from services.filter.excerpts import FILE as EXCERPTS_FILE
+from services.filter.excerpts import Excerpts
 from services.filter.measures import Measures, show_run
 from services.filter.planner import Planner, Transaction
 from services.filter.sampling import files
@@ -40,7 +42,7 @@ class FilterService:
 
     def __init__(
         self, *, client: QueueClient, planner: Planner, version: int, history: History, folder: Path,
-        steps: int, reserve: int, low_keep_rate: float,
+        steps: int, reserve: int, low_keep_rate: float, excerpts: int = 0,
     ) -> None:  # fmt: skip
         self._client = client
         self._planner = planner
@@ -49,6 +51,7 @@ class FilterService:
         self._measures = Measures(low_keep_rate=low_keep_rate)
         self._folder = folder
         self._record = Record(folder / RECORD_FILE)
+        self._excerpts = Excerpts(folder / EXCERPTS_FILE, steps=steps, quota=excerpts)
         self._steps = steps
         self._reserve = reserve
         self._stage = Stage("filter")
@@ -121,6 +124,7 @@ class FilterService:
             self._planner.on_malformed(item.lease, item.id)
         else:
             self._planner.on_scored(item.lease, scored, item.frames[1:])
+            self._excerpts.offer(scored, step=self._planner.state.next_step, reason=self._planner.drop_reason(scored))
 
     def _room(self) -> int:
         """Prompts that waiting rollouts would take, plus the reserve, less those ready."""

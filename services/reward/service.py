@@ -10,9 +10,10 @@ shown and counted.
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Sequence
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
 from common.client import Delivery, Item, QueueClient
 from common.codec import Arrays, decode_group, encode
@@ -28,6 +29,11 @@ from services.reward.shaping import Shaping
 log = logging.getLogger(__name__)
 
 GROUPS_SCORED = Counter("dapo_reward_groups_total", "Groups scored.")
+PASS_RATE = Histogram(
+    "dapo_reward_pass_rate_ratio",
+    "Share of right answers in a group of several that were judged; 0 and 1 teach nothing.",
+    buckets=(0, 0.25, 0.5, 0.75, 0.999, 1),
+)
 MALFORMED = Counter("dapo_reward_malformed_total", "Groups that do not decode.")
 
 
@@ -60,9 +66,11 @@ class RewardService:
             log.error("group does not decode", extra={"group": item.id, "cause": str(error)})
             self._client.abandon(item.lease)
             return
+        start = time.monotonic()
         scored = await self._judged(group, arrays)
         counts = {kind: sum(v.verdict == kind for v in scored.verdicts) for kind in ("correct", "wrong", "error")}
-        self._history.append("scored", id=group.prompt.id, **counts)
+        seconds = time.monotonic() - start
+        self._history.append("scored", id=group.prompt.id, seconds=seconds, **counts)
         try:
             frames = [encode(scored)[0], *item.frames[1:]]
             await self._client.give(Item(SCORED, group.prompt.id, frames), settles=[item.lease], reason="scored")
@@ -85,6 +93,9 @@ class RewardService:
         return Scored(group=group, verdicts=list(verdicts), terms=terms)
 
     def _count(self, task: Task, verdicts: Sequence[Verdict]) -> None:
-        """Show the macro F1 if these are classifications."""
+        """Show how many are right, and the macro F1 if these are classifications."""
+        judged = [verdict.verdict == "correct" for verdict in verdicts if verdict.verdict != "error"]
+        if len(judged) > 1:
+            PASS_RATE.observe(sum(judged) / len(judged))
         if any([self._f1.add(task, verdict) for verdict in verdicts]):
             MACRO_F1.set(self._f1.value or 0.0)

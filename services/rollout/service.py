@@ -140,7 +140,7 @@ class Rollout:
             self._client.abandon(item.lease)
             return
         spans = [[[span.version, span.start, span.end] for span in sample.spans] for sample in group.samples]
-        self._history.append("sampled", id=prompt.id, spans=spans)
+        self._history.append("sampled", id=prompt.id, spans=spans, seconds=group.seconds)
         try:
             await self._client.give(
                 Item(GROUPS, prompt.id, encode(group, arrays)), settles=[item.lease], reason="sampled"

@@ -65,9 +65,9 @@ class Limits:
     """Whether tokens that are too old are masked, so that a batch may contain them."""
 
 
-def read_streams(run: Path) -> list[Stream]:
-    """All streams, in the order in which the incarnations began."""
-    paths = sorted((run / "history").glob("*.msgpack"), key=lambda path: path.stem.rpartition("-")[2])
+def read_streams(run: Path, role: str = "*") -> list[Stream]:
+    """All streams, or those of one role, in the order in which the incarnations began."""
+    paths = sorted((run / "history").glob(f"{role}-*.msgpack"), key=lambda path: path.stem.rpartition("-")[2])
     if not paths:
         raise NothingToAudit(f"{run} has no history: give the folder of a run that has started")
     return [_read_stream(path) for path in paths]

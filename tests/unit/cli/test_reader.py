@@ -96,13 +96,12 @@ def test_a_snapshot_joins_files_and_metrics_and_keeps_the_stages(service: Servic
 def test_a_run_of_which_nothing_is_known_yet_can_be_shown(tmp_path: Path) -> None:
     snapshot = Reader(tmp_path, 10, []).read()
     assert view.line(snapshot, {}).startswith("step 0/10  accuracy -  held-out -")
-    view.table(snapshot, {}, title="t", elapsed_s=61.0)
 
 
 def test_the_tail_of_a_long_file_is_enough(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step, "pad": "x" * 100}) + "\n" for step in range(5000)))
     rows = read_rows(path, tail=True)
-    assert 100 < len(rows) < 1000
+    assert 1000 < len(rows) < 4000
     assert rows[-1]["step"] == 4999
     assert len(read_rows(path)) == 5000

@@ -63,3 +63,9 @@ def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
     tree = read(tmp_path / "c.toml")
     assert section(tree, "run", RunConfig) == run
     assert section(tree, "learner", Section) == Section(steps=9)
+
+
+def test_the_defaults_are_written_too(tmp_path: Path) -> None:
+    tree = read(file(tmp_path, "[run]\nname = 'x'\nmodel = 'm'"))
+    write(tmp_path / "c.toml", {"run": section(tree, "run", RunConfig)})
+    assert read(tmp_path / "c.toml").tables["run"]["group_size"] == 8

@@ -1,0 +1,1 @@
+"""Grafana: dashboards built from Python, and what provisions them."""

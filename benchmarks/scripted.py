@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import tomli_w
+
 from common import config
 from common.client import QueueClient, Watched, connect
 from common.codec import Arrays, decode
@@ -267,7 +269,7 @@ def write_config(folder: Path, script: Script, *, steps: int, **keys: Any) -> Ru
         "run": run_keys, "broker": {"metrics_port": -1},
         "filter": {"metrics_port": -1, "data": str(rows), "low_keep_rate": 0.0},
     }  # fmt: skip
-    config.write(path / "config.toml", tables)
+    (path / "config.toml").write_text(tomli_w.dumps(tables))
     return config.section(config.Tree(path=path, tables=tables), "run", RunConfig)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import tomli_w
 
 from common import config
 from common.client import Item, QueueClient, Watched, connect
@@ -51,7 +52,7 @@ class Pipeline:
         self.run = config.section(config.Tree(path=folder, tables=tables), "run", RunConfig)
         self.run.path.mkdir(parents=True)
         self.config = self.run.path / "config.toml"
-        config.write(self.config, tables)
+        self.config.write_text(tomli_w.dumps(tables))
         self.drop_rate, self.answer_s, self.train_s = 0.3, 0.0, 0.0
         self.published = 0
         self.batches: list[list[str]] = []

@@ -61,5 +61,7 @@ def test_promtool_has_nothing_to_say_about_them() -> None:
     import services.filter.measures
     import services.reward.service  # noqa: F401
 
-    result = subprocess.run(["promtool", "check", "metrics"], input=generate_latest(), capture_output=True, check=False)
+    own = [line for line in generate_latest().decode().splitlines() if re.match("(# (HELP|TYPE) )?dapo_", line)]
+    text = "".join(f"{line}\n" for line in own).encode()
+    result = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -297,7 +297,7 @@ async def test_at_the_cap_the_run_fails_with_one_sentence_and_an_exact_account(
         subject.start_rollout()
         async with asyncio.timeout(LIMIT_S):
             await asyncio.wait([life])
-        mistake = _mistake_in(life.exception())  # type: ignore[arg-type]
+        mistake = _mistake_in(life.exception(), tmp_path)  # type: ignore[arg-type]
         assert isinstance(mistake, UserError)
         assert subject.run_state == RunState(phase="failed", step=0, message=str(mistake))
         state = subject.state

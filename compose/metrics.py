@@ -25,9 +25,10 @@ Generated from the code by `python compose/generate.py`; a test fails while this
 
 Every service shows its metrics on its port (`[ROLE] metrics_port`, `metrics_host`), and on `/healthz` whether its loops
 turn: 200 `well`, or 503 and which loop has been silent for how long. A rollout's port also shows vLLM's own metrics
-(`vllm:*`, see [vLLM's documentation](https://docs.vllm.ai/en/stable/usage/metrics.html)). Units are base units;
-counters end in `_total`; `_ratio` is a share from 0 to 1. Labels have few values, those of the configuration or of the
-code, except `category`, which has those of the data.
+(`vllm:*`, see [vLLM's documentation](https://docs.vllm.ai/en/stable/usage/metrics.html)).
+
+Units are base units; counters end in `_total`; `_ratio` is a share from 0 to 1. Labels have few values, those of the
+configuration or of the code, except `category`, which has those of the data.
 
 Recording rules and alerts are in `compose/prometheus/rules`; [runbook.md](runbook.md) says what to do about each alert.
 """

@@ -1,4 +1,5 @@
 import socket
+import struct
 from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -86,3 +87,15 @@ def test_the_check_fails_where_nobody_listens(capsys: pytest.CaptureFixture[str]
         port = server.getsockname()[1]
     assert endpoint.main([str(port)]) == 1
     assert "refused" in capsys.readouterr().err
+
+
+def test_a_caller_who_does_not_wait_leaves_no_traceback(
+    server: Server, health: Health, capfd: pytest.CaptureFixture[str]
+) -> None:
+    health.beat("events")
+    for _ in range(20):
+        with socket.create_connection(server.server_address[:2]) as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
+            caller.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert get(server, "/healthz") == (200, "well")
+    assert "Traceback" not in capfd.readouterr().err

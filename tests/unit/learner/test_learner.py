@@ -45,7 +45,7 @@ CONFIG = LearnerConfig(lr=1e-3, warmup_steps=3, checkpoint_every=2, keep_version
 
 
 def make_run(folder: Path, **changes: object) -> RunConfig:
-    return RunConfig(name="r", model="none", folder=str(folder), steps=4, **changes)  # type: ignore[arg-type]
+    return RunConfig(name="r", model="none", folder=str(folder), **{"steps": 4, **changes})  # type: ignore[arg-type]
 
 
 def make_learner(run: RunConfig, config: LearnerConfig = CONFIG) -> Learner:
@@ -294,3 +294,26 @@ async def test_a_disk_that_stays_full_stops_the_learner_with_one_sentence_and_se
         assert caught.group_contains(UserError, match=r"disk of .* is full \(.* free\): make room, then .* --resume")
         assert broker.ids(BATCHES) == ["0", "1"]
     assert DISK_FULL._value.get() == 1
+
+
+async def test_the_service_ends_when_the_last_step_is_trained_and_nothing_is_unsettled(tmp_path: Path) -> None:
+    run = make_run(tmp_path, steps=3)
+    async with MemoryBroker(tmp_path / "broker") as broker, broker.client("other") as other:
+        await other.give(*(as_item(step) for step in range(3)))
+        await serve_to_the_end(run, broker)
+        assert broker.ids(BATCHES) == []
+        assert broker.ids(FEEDBACK) == ["0", "1", "2"]
+        # A learner that died after its last checkpoint, before the settlement, left a batch: the next one settles it.
+        await other.give(Item(BATCHES, "again", as_item(2).frames))
+        await serve_to_the_end(run, broker)
+        assert broker.ids(BATCHES) == []
+        assert broker.ids(FEEDBACK) == ["0", "1", "2"]
+    assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+async def serve_to_the_end(run: RunConfig, broker: MemoryBroker) -> None:
+    learner = make_learner(run)
+    metrics = MetricsFile(run.path / "metrics.jsonl", step=learner.step)
+    async with broker.client("learner-0") as client, asyncio.timeout(60):
+        await LearnerService(client=client, learner=learner, metrics=metrics, steps=run.steps, checkpoint_every=2).run()
+    metrics.close()

@@ -61,9 +61,10 @@ def render(scene: Scene, *, width: int) -> Group:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The newest values as blocks, the lowest value the lowest block; more than `width` are averaged in pairs."""
-    while len(values) > width:
-        values = [sum(values[at : at + 2]) / len(values[at : at + 2]) for at in range(0, len(values), 2)]
+    """The values as blocks, the lowest value the lowest block; more than `width` are averaged over neighbours."""
+    if len(values) > width:
+        edges = [k * len(values) // width for k in range(width + 1)]
+        values = [sum(values[first:end]) / (end - first) for first, end in pairwise(edges)]
     low, high = min(values, default=0.0), max(values, default=0.0)
     span = (high - low) or 1.0
     return "".join(BLOCKS[min(len(BLOCKS) - 1, int((value - low) / span * len(BLOCKS)))] for value in values)
@@ -75,7 +76,7 @@ def _head(scene: Scene) -> Table:
     head.add_row(
         Text(scene.title, style="bold"),
         f"step {snapshot.step}/{snapshot.steps}",
-        ProgressBar(total=max(1, snapshot.steps), completed=snapshot.step, width=24),
+        ProgressBar(total=max(1, snapshot.steps), completed=snapshot.step, width=24, complete_style="green"),
         "" if scene.elapsed_s is None else clock(scene.elapsed_s),
     )
     return head

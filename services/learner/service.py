@@ -19,7 +19,7 @@ from common import codec
 from common.client import Delivery, Inbox, Item, QueueClient
 from common.codec import encode
 from common.disk import until_room
-from common.errors import DapoError, RefusedError
+from common.errors import DapoError, RefusedError, WireError
 from common.messages import BATCHES, FEEDBACK, POLICY, Policy
 from common.protocol import Register, Write
 from common.stages import Stage
@@ -65,6 +65,8 @@ class LearnerService:
         """Batches before this one are in a complete checkpoint."""
         self._leases: dict[int, int] = {}
         """By step: the newest lease of a batch that is trained and not settled."""
+        self._early: dict[int, Delivery] = {}
+        """By step: batches that came and are not trained; the window bounds how many."""
         self._writing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -86,16 +88,12 @@ class LearnerService:
         """One batch, from waiting for it to the beginning of its checkpoint."""
         start = time.monotonic()
         with self._stage.starved():
-            item = await inbox.get()
+            item = await self._receive(inbox)
         waited = time.monotonic() - start
         PHASE.labels("wait").inc(waited)
         batch, arrays = codec.decode_batch(item.frames)
-        if batch.step < self._learner.step:  # it came again: after a resume, or after this process was stopped
-            self._leases[batch.step] = item.lease
-            await self._settle()
-            return
-        if batch.step > self._learner.step:
-            raise DapoError(f"batch {batch.step} was delivered, batch {self._learner.step} is next: one was lost")
+        if batch.step != self._learner.step:
+            raise WireError(f"batch {batch.step} came under the name {item.id}")
         if self._record:
             recording.record(self._folder / recording.FOLDER, batch.step, item.frames)
         with self._stage.busy():
@@ -109,6 +107,19 @@ class LearnerService:
             PHASE.labels(phase).inc(metrics.get(f"seconds_{phase}", 0.0))
         self._metrics.append({"step": batch.step, "version": policy.version, "time": time.time(),
                               **metrics, **self._phases(waited)})  # fmt: skip
+
+    async def _receive(self, inbox: Inbox) -> Delivery:
+        """The batch of this step. Waits for it, and deals with others that come meanwhile."""
+        while True:
+            item = self._early.pop(self._learner.step, None) or await inbox.get()
+            step = int(item.id)
+            if step == self._learner.step and item.lease in self._client.held:
+                return item
+            if step > self._learner.step:  # it overtook its predecessor, or that comes again
+                self._early[step] = item
+            elif step < self._learner.step:  # it came again: after a resume, or after this process was stopped
+                self._leases[step] = item.lease
+                await self._settle()
 
     def _phases(self, waited: float) -> dict[str, float]:
         """Seconds of the step by phase, and the share in which the learner had nothing to do."""

@@ -107,7 +107,8 @@ async def clock(chaos: Chaos) -> str:
 async def kill_saving(chaos: Chaos) -> str:
     """SIGKILL of the learner while it writes a checkpoint."""
     folder, deadline = chaos.run.setting.run / "checkpoints", asyncio.get_running_loop().time() + SAVE_WAIT_S
-    while not any(folder.glob(".partial-*")):
+    left = set(folder.glob(".partial-*"))  # of a save that was killed before
+    while left >= set(folder.glob(".partial-*")):
         if asyncio.get_running_loop().time() > deadline:
             return "no checkpoint was begun in time"
         await asyncio.sleep(0.002)

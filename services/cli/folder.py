@@ -19,7 +19,8 @@ from common.errors import UserError
 
 CONFIG = "config.toml"
 OPERATIONAL = (
-    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "broker.*", "*.metrics_*", "*.replicas", "*.workers",
+    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "run.stall_s", "broker.*", "*.metrics_*",
+    "*.replicas", "*.workers",
     "rollout.max_*", "rollout.group_timeout_s", "rollout.kv_cache_gib", "rollout.gpu_memory_utilization",
     "rollout.tensor_parallel_size", "rollout.enforce_eager", "learner.record_batches", "learner.disk_wait_s",
     "learner.background_checkpoints", "learner.micro_batch_tokens", "learner.logprob_chunk", "learner.checkpoint_every",

@@ -32,6 +32,7 @@ async def run(process: Process[FilterConfig]) -> None:
             steps=run.steps,
             reserve=config.reserve,
             low_keep_rate=config.low_keep_rate,
+            stall_s=run.stall_s,
         )
         await service.run(window=(run.max_staleness + 1) * run.groups_per_batch + len(held_out))
 

@@ -17,6 +17,7 @@ from common.errors import UserError
 from common.messages import (
     BATCHES,
     FEEDBACK,
+    GROUPS,
     POLICY,
 )
 from services.learner import checkpoint
@@ -170,3 +171,22 @@ async def test_a_disk_that_stays_full_stops_the_learner_with_one_sentence_and_se
         assert caught.group_contains(UserError, match=r"disk of .* is full \(.* free\): make room, then .* --resume")
         assert broker.ids(BATCHES) == ["0", "1"]
     assert DISK_FULL._value.get() == 1
+
+
+async def test_a_learner_that_waits_too_long_saves_what_it_has_and_says_what_it_waits_for(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    async with MemoryBroker(tmp_path / "broker") as broker, broker.client("other") as other:
+        await other.give(as_item(0), Item(GROUPS, "0/000009", []))
+        learner = make_learner(run)
+        with contextlib.closing(MetricsFile(run.path / "metrics.jsonl", step=0)) as metrics:
+            async with broker.client("learner-0") as client:
+                service = LearnerService(
+                    client=client, learner=learner, metrics=metrics, steps=4, checkpoint_every=2, folder=run.path,
+                    stall_s=1.0,
+                )  # fmt: skip
+                with pytest.raises(ExceptionGroup) as caught:
+                    await asyncio.wait_for(service.run(), 30)
+        assert broker.ids(BATCHES) == []  # settled, for a checkpoint holds it
+    expected = r"no progress for \d+ s, .* nobody takes the 1 of groups: a reward is missing; see logs/"
+    assert caught.group_contains(UserError, match=expected)
+    assert checkpoint.newest(run.path / "checkpoints") == run.path / "checkpoints" / "step-000001"

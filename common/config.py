@@ -73,6 +73,9 @@ class RunConfig:
     """Seconds between the heartbeats of a client."""
     lease_s: float = 10.0
     """Silence after which a client's work is given to another."""
+    stall_s: float = 1800.0
+    """Seconds without progress, although there is work, after which the run ends with the cause; reported after a
+    third. Must exceed the time of the longest sample; 0: never."""
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Where `dapo run` also puts the numbers of metrics.jsonl; needs `pip install 'dapo[track]'`."""
 
@@ -98,6 +101,8 @@ class RunConfig:
                 raise ValueError(f"`{key}` must be at least 1")
         if self.group_size < 2:
             raise ValueError("`group_size` must be at least 2: an advantage compares the samples of a group")
+        if self.stall_s < 0:
+            raise ValueError("`stall_s` must be 0 or more")
         if self.max_staleness < 0:
             raise ValueError("`max_staleness` must be 0 or more")
         if self.temperature <= 0:

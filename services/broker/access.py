@@ -35,7 +35,9 @@ RIGHTS = {
     "filter": Rights(
         takes=(SCORED, FEEDBACK), gives=(PROMPTS, BATCHES), writes=(FILTER, RUN), watches=("*",), makes_work=True
     ),
-    "learner": Rights(takes=(BATCHES,), gives=(FEEDBACK,), writes=(POLICY,), watches=(POLICY,), makes_work=True),
+    "learner": Rights(
+        takes=(BATCHES,), gives=(FEEDBACK,), writes=(POLICY,), watches=(POLICY, "queue/*"), makes_work=True
+    ),
     "supervisor": Rights(watches=(RUN, "queue/*"), reads_letters=True),
     "evaluation": Rights(takes=(SCORED,), gives=(PROMPTS,), writes=(POLICY,), watches=("queue/*",), makes_work=True),
 }

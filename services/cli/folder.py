@@ -17,7 +17,8 @@ from common.errors import UserError
 
 CONFIG = "config.toml"
 OPERATIONAL = (
-    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "run.trackers", "broker.*", "*.metrics_*",
+    "run.steps", "run.broker", "run.heartbeat_s", "run.lease_s", "run.trackers",
+    "run.stall_s", "broker.*", "*.metrics_*",
     "*.replicas", "*.workers", "rollout.max_*", "rollout.group_timeout_s",
     "rollout.kv_cache_gib", "rollout.gpu_memory_utilization",
     "rollout.tensor_parallel_size", "rollout.enforce_eager", "rollout.claims", "learner.record_batches",

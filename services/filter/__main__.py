@@ -35,6 +35,7 @@ async def run(process: Process[FilterConfig]) -> None:
             reserve=config.reserve,
             low_keep_rate=config.low_keep_rate,
             excerpts=config.excerpts,
+            stall_s=run.stall_s,
         )
         await service.run(window=(run.max_staleness + 1) * run.groups_per_batch + len(held_out))
 

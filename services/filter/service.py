@@ -21,6 +21,7 @@ from common.history import History
 from common.messages import BATCHES, FEEDBACK, GROUPS, PROMPTS, RUN, SCORED, Feedback, RunState
 from common.protocol import QueueStats, Write
 from common.stages import Stage
+from common.watchdog import WORKERS, Watchdog
 from services.filter.evaluation import write_evals
 from services.filter.excerpts import FILE as EXCERPTS_FILE
 from services.filter.excerpts import Excerpts
@@ -42,7 +43,7 @@ class FilterService:
 
     def __init__(
         self, *, client: QueueClient, planner: Planner, version: int, history: History, folder: Path,
-        steps: int, reserve: int, low_keep_rate: float, excerpts: int = 0,
+        steps: int, reserve: int, low_keep_rate: float, excerpts: int = 0, stall_s: float = 0.0,
     ) -> None:  # fmt: skip
         self._client = client
         self._planner = planner
@@ -58,6 +59,10 @@ class FilterService:
         self._news = asyncio.Event()
         self._waiting: list[Delivery] = []
         self._stats: dict[str, QueueStats] = {}
+        self._queues = {queue: client.watch(f"queue/{queue}") for queue in WORKERS}
+        self._watchdog = Watchdog("filter", stall_s=stall_s, queues=self._queues)
+        self._stalled = ""
+        """Why the run gets nowhere, once it has for too long."""
         self._run_state: RunState | None = None
         """As this process last wrote it."""
 
@@ -70,7 +75,8 @@ class FilterService:
             tasks.create_task(self._collect(self._client.take(SCORED, window=window)))
             tasks.create_task(self._collect(self._client.take(FEEDBACK, window=16)))
             for queue in (PROMPTS, GROUPS, SCORED):
-                tasks.create_task(self._follow(queue, self._client.watch(f"queue/{queue}")))
+                tasks.create_task(self._follow(queue, self._queues[queue]))
+            tasks.create_task(self._watch())
             tasks.create_task(self._decide())
 
     async def _collect(self, inbox: Inbox) -> None:
@@ -78,6 +84,7 @@ class FilterService:
         while True:
             item = await inbox.get()  # not inside append(): the list is exchanged while this waits
             self._waiting.append(item)
+            self._watchdog.beat()
             self._news.set()
 
     async def _follow(self, queue: str, watched: Watched) -> None:
@@ -85,6 +92,14 @@ class FilterService:
         while True:
             register = await watched.changed()
             self._stats[queue] = msgspec.msgpack.decode(register.value, type=QueueStats)
+            self._news.set()
+
+    async def _watch(self) -> None:
+        """A run that gets nowhere is failed, for all to see. Waits for that."""
+        try:
+            await self._watchdog.watch(lambda: not self._planner.finished)
+        except UserError as stall:
+            self._stalled = str(stall)
             self._news.set()
 
     async def _decide(self) -> None:
@@ -95,6 +110,7 @@ class FilterService:
             self._news.clear()
             with self._stage.busy():
                 transaction = self._next_transaction()
+                transaction.failure = transaction.failure or self._stalled
                 run_state = self._next_run_state(transaction.failure)
             if transaction or run_state != self._run_state:
                 await self._commit(transaction, run_state)

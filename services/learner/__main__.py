@@ -59,6 +59,7 @@ async def _serve(process: Process[LearnerConfig], learner: "Learner | Lead") -> 
             folder=process.run.path,
             record=process.config.record_batches,
             disk_wait_s=process.config.disk_wait_s,
+            stall_s=process.run.stall_s,
         )
         await service.run()
 

@@ -20,10 +20,11 @@ from common import codec
 from common.client import Delivery, Inbox, Item, QueueClient
 from common.codec import encode
 from common.disk import until_room
-from common.errors import DapoError, RefusedError
+from common.errors import DapoError, RefusedError, UserError, WireError
 from common.messages import BATCHES, FEEDBACK, POLICY, Policy
 from common.protocol import QueueStats, Register, Write
 from common.stages import Stage
+from common.watchdog import WORKERS, Watchdog
 from services.learner import recording
 from services.learner.crew import Lead
 from services.learner.learner import Learner
@@ -48,7 +49,7 @@ class LearnerService:
 
     def __init__(
         self, *, client: QueueClient, learner: Learner | Lead, metrics: MetricsFile, steps: int,
-        checkpoint_every: int, folder: Path, record: bool = False, disk_wait_s: float = 60.0,
+        checkpoint_every: int, folder: Path, record: bool = False, disk_wait_s: float = 60.0, stall_s: float = 0.0,
     ) -> None:  # fmt: skip
         """`folder` is the run's; with `record` every batch is kept there."""
         self._client = client
@@ -60,12 +61,18 @@ class LearnerService:
         self._record = record
         self._disk_wait_s = disk_wait_s
         self._stage = Stage("learner")
+        queues = {queue: client.watch(f"queue/{queue}") for queue in WORKERS}
+        self._watchdog = Watchdog("learner", stall_s=stall_s, queues=queues)
+        self._step = asyncio.Lock()
+        """Held while a batch is trained and handed over."""
         self._seconds: dict[str, float] = {}
         """Of the newest step, by phase."""
         self._saved = learner.step
         """Batches before this one are in a complete checkpoint."""
         self._leases: dict[int, int] = {}
         """By step: the newest lease of a batch that is trained and not settled."""
+        self._early: dict[int, Delivery] = {}
+        """By step: batches that came and are not trained; the window bounds how many."""
         self._writing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -76,8 +83,10 @@ class LearnerService:
         await self._announce()
         inbox = self._client.take(BATCHES, window=PREFETCH)
         async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(self._watch())
             while self._learner.step < self._steps:
                 await self._next(inbox, tasks)
+            watching.cancel()
         await self._settle_rest(inbox)
 
     async def _settle_rest(self, inbox: Inbox) -> None:
@@ -93,6 +102,17 @@ class LearnerService:
         while True:
             await self._next(inbox, tasks)
 
+    async def _watch(self) -> None:
+        """When no batch comes for too long: save what no checkpoint holds, then end. Waits for that."""
+        try:
+            await self._watchdog.watch(lambda: not self._step.locked() and self._learner.step < self._steps)
+        except UserError:
+            async with self._step:  # no batch is begun any more
+                await self._until_room(lambda: asyncio.to_thread(self._learner.save))
+                self._saved = self._learner.step
+                await self._settle()
+                raise
+
     async def _announce(self) -> None:
         """Publish the starting policy unless the register already names this or a later version."""
         register = await self._client.watch(POLICY).changed()
@@ -101,19 +121,22 @@ class LearnerService:
             await self._give(policy, register)
 
     async def _next(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
-        """One batch, from waiting for it to the beginning of its checkpoint."""
+        """One batch. Waits for it."""
         start = time.monotonic()
         with self._stage.starved():
-            item = await inbox.get()
+            item = await self._receive(inbox)
+        self._watchdog.beat()
         waited = time.monotonic() - start
         PHASE.labels("wait").inc(waited)
+        async with self._step:
+            await self._train(item, waited, tasks)
+        inbox.resize(len(self._leases) + PREFETCH)
+
+    async def _train(self, item: Delivery, waited: float, tasks: asyncio.TaskGroup) -> None:
+        """The batch of this step, to the beginning of its checkpoint."""
         batch, arrays = codec.decode_batch(item.frames)
-        if batch.step < self._learner.step:  # it came again: after a resume, or after this process was stopped
-            self._leases[batch.step] = item.lease
-            await self._settle()
-            return
-        if batch.step > self._learner.step:
-            raise DapoError(f"batch {batch.step} was delivered, batch {self._learner.step} is next: one was lost")
+        if batch.step != self._learner.step:
+            raise WireError(f"batch {batch.step} came under the name {item.id}")
         if self._record:
             recording.record(self._folder / recording.FOLDER, batch.step, item.frames)
         with self._stage.busy():
@@ -121,12 +144,24 @@ class LearnerService:
             policy = await self._until_room(lambda: self._timed("publish", self._learner.publish))
         with self._stage.blocked():
             await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)), tasks)
-        inbox.resize(len(self._leases) + PREFETCH)
         TOKENS.inc(metrics["trained_tokens"])
         for phase in PARTS:
             PHASE.labels(phase).inc(metrics.get(f"seconds_{phase}", 0.0))
         self._metrics.append({"step": batch.step, "version": policy.version, "time": time.time(),
                               **metrics, **self._phases(waited)})  # fmt: skip
+
+    async def _receive(self, inbox: Inbox) -> Delivery:
+        """The batch of this step. Waits for it, and deals with others that come meanwhile."""
+        while True:
+            item = self._early.pop(self._learner.step, None) or await inbox.get()
+            step = int(item.id)
+            if step == self._learner.step and item.lease in self._client.held:
+                return item
+            if step > self._learner.step:  # it overtook its predecessor, or that comes again
+                self._early[step] = item
+            elif step < self._learner.step:  # it came again: after a resume, or after this process was stopped
+                self._leases[step] = item.lease
+                await self._settle()
 
     def _phases(self, waited: float) -> dict[str, float]:
         """Seconds of the step by phase, and the share in which the learner had nothing to do."""

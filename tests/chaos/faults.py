@@ -52,7 +52,7 @@ class Chaos:
 async def kill(chaos: Chaos) -> str:
     """SIGKILL of one service."""
     name = chaos.dice.choice(NAMES)
-    chaos.recovery.watch(name, killed=True)
+    chaos.recovery.watch(name)
     return f"killed {name} {chaos.run.signal(name, signal.SIGKILL)}"
 
 
@@ -66,7 +66,6 @@ async def stop(chaos: Chaos) -> str:
         for pid in pids:
             if pid in chaos.run.pids(name):
                 os.kill(pid, signal.SIGCONT)
-                chaos.recovery.watch(name, killed=False)
 
     chaos.later(go_on())
     return f"stopped {name} for {seconds:.1f} s"
@@ -107,12 +106,13 @@ async def clock(chaos: Chaos) -> str:
 async def kill_saving(chaos: Chaos) -> str:
     """SIGKILL of the learner while it writes a checkpoint."""
     folder, deadline = chaos.run.setting.run / "checkpoints", asyncio.get_running_loop().time() + SAVE_WAIT_S
-    while not any(folder.glob(".partial-*")):
+    left = set(folder.glob(".partial-*"))  # of a save that was killed before
+    while left >= set(folder.glob(".partial-*")):
         if asyncio.get_running_loop().time() > deadline:
             return "no checkpoint was begun in time"
         await asyncio.sleep(0.002)
     await asyncio.sleep(chaos.dice.uniform(0.0, 0.03))
-    chaos.recovery.watch("learner-0", killed=True)
+    chaos.recovery.watch("learner-0")
     chaos.run.signal("learner-0", signal.SIGKILL)
     return "killed learner-0 while it saved"
 

@@ -1,16 +1,15 @@
-"""How long a service takes to work again, as its files and its socket show.
+"""How long a killed service takes until it works again, as the broker sees it.
 
-    filter, rollout, reward, learner   the first event of its next incarnation (or, stopped, its next event)
-    broker                             a Welcome for a Hello on its own port
-
-Events come with work, so a service that is ready before there is work for it counts as slower than it is.
+all but the broker   a new incarnation has said Hello, which every service does when its model or its data are loaded
+broker               a Welcome for a Hello on its own port
 """
 
 import asyncio
 import contextlib
+import sqlite3
+import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import zmq
@@ -20,7 +19,7 @@ from common import protocol
 from common.protocol import Hello, Welcome
 from tests.chaos.setting import Setting
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 EVERY_S = 0.05
 
 
@@ -34,16 +33,9 @@ class Recovery:
         self._setting = setting
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def watch(self, name: str, *, killed: bool) -> None:
-        """A service was killed, or goes on after it was stopped: from now on its recovery is timed."""
-        newest, size = self._newest(name)
-        if name.startswith("broker"):
-            back: Callable[[], bool] | None = None
-        elif killed:
-            back = lambda: self._newest(name)[0] != newest and self._newest(name)[1] > 0  # noqa: E731
-        else:
-            back = lambda: self._newest(name) != (newest, size)  # noqa: E731
-        task = asyncio.create_task(self._time(name, back))
+    def watch(self, name: str) -> None:
+        """A service was killed just now: its recovery is timed."""
+        task = asyncio.create_task(self._time(name, self._incarnation(name)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -52,21 +44,23 @@ class Recovery:
         for task in list(self._tasks):
             task.cancel()
 
-    async def _time(self, name: str, back: Callable[[], bool] | None) -> None:
+    async def _time(self, name: str, before: str) -> None:
         start = time.monotonic()
         while time.monotonic() - start < LIMIT_S:
-            if back() if back else await self._welcome():
+            is_back = await self._welcome() if name == "broker-0" else self._incarnation(name) not in ("", before)
+            if is_back:
                 self.seconds[name.partition("-")[0]].append(time.monotonic() - start)
                 return
             await asyncio.sleep(EVERY_S)
         self.unrecovered.append(name)
 
-    def _newest(self, name: str) -> tuple[str, int]:
-        """File and size of the history of the newest incarnation."""
-        paths = sorted((self._setting.run / "history").glob(f"{name}-*.msgpack"))
-        with contextlib.suppress(OSError, IndexError):
-            return paths[-1].name, paths[-1].stat().st_size
-        return "", 0
+    def _incarnation(self, name: str) -> str:
+        """Of the service's session, as the broker has committed it."""
+        with contextlib.suppress(sqlite3.Error):
+            with contextlib.closing(sqlite3.connect(f"file:{self._setting.run}/broker.db?mode=ro", uri=True)) as db:
+                row = db.execute("SELECT incarnation FROM sessions WHERE name=?", (name,)).fetchone()
+            return str(row[0]) if row else ""
+        return ""
 
     async def _welcome(self) -> bool:
         with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
@@ -81,8 +75,6 @@ class Recovery:
 
 def small_disk(folder: Path) -> str:
     """Why a small file system cannot be mounted here, or nothing; then it is."""
-    import subprocess
-
     folder.mkdir()
     answer = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=512m", "none", str(folder)], capture_output=True, text=True, check=False

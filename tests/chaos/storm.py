@@ -7,6 +7,7 @@ calm:  the same run without proxy, faults or lies -> its steps a second
 import asyncio
 import contextlib
 import json
+import os
 import random
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tests.chaos.faults import FAULTS, RESUME, Chaos
-from tests.chaos.processes import Run
+from tests.chaos.processes import NAMES, Run
 from tests.chaos.proxy import Proxy
 from tests.chaos.recovery import Recovery, small_disk
 from tests.chaos.setting import Setting, dapo, prepare
@@ -76,7 +77,15 @@ async def _weathered(chaos: Chaos, *, seconds: float, between_s: tuple[float, fl
             print(f"{time.monotonic() - start:7.1f} s  the run stopped: {stops[-1]}", file=log, flush=True)
             await run.start(RESUME)
     wall_s, steps = time.monotonic() - start, run.steps
-    report = {"seconds": round(wall_s), "faults": dict(faults), "messages": dict(chaos.proxy.counts), "stops": stops}
+    load = os.getloadavg()[0]
+    report = {
+        "seconds": round(wall_s),
+        "cores": os.cpu_count(),
+        "load_average": load,
+        "faults": dict(faults),
+        "messages": dict(chaos.proxy.counts),
+        "stops": stops,
+    }
     return report | await _concluded(chaos, wall_s=wall_s, steps=steps, log=log)
 
 
@@ -116,19 +125,21 @@ async def _concluded(chaos: Chaos, *, wall_s: float, steps: int, log: TextIO) ->
         "violations": audit["violations"][:20],
         "steps_trained_again": audit["steps_trained_again"],
         "replay": replay,
-        "reward_refused": refusals(run.setting),
+        "refusals": refusals(run.setting),
     }
 
 
-async def calm(*, seconds: float, seed: int) -> dict[str, float]:
-    """The undisturbed twin's steps a second and useful time share."""
+async def calm(*, seconds: float, seed: int) -> dict[str, Any]:
+    """The undisturbed twin: steps a second, useful time share, and how long its services took to start together."""
     with workplace() as (folder, disk, _):
         setting = prepare(folder, seed=seed, runs=disk, proxied=False, lies=False)
         clock = folder / "clock"
         clock.write_bytes(bytes(8))
-        run = Run(setting, clock=clock)
+        run, recovery = Run(setting, clock=clock), Recovery(setting)
         try:
             await run.start()
+            for name in NAMES:
+                recovery.watch(name)
             await _until_step(run, 1)
             first, start = run.steps, time.monotonic()
             await asyncio.sleep(seconds)
@@ -137,7 +148,11 @@ async def calm(*, seconds: float, seed: int) -> dict[str, float]:
             await run.kill()
         rows = [json.loads(line) for line in (setting.run / "metrics.jsonl").read_text().splitlines()]
     useful = sum(row[f"{phase}_seconds"] for row in rows[first : first + steps] for phase in ("train", "publish"))
-    return {"steps_per_second": steps / wall_s, "useful_time_share": useful / wall_s}
+    return {
+        "steps_per_second": steps / wall_s,
+        "useful_time_share": useful / wall_s,
+        "start_seconds": {role: max(each) for role, each in sorted(recovery.seconds.items())},
+    }
 
 
 def quantiles(seconds: list[float]) -> dict[str, float]:

@@ -37,6 +37,7 @@ class Bench:
         self.drop_rate = drop_rate
         self.held_out = held_out
         self.cap = 0
+        self.stall_s = 0.0
         self.keys: dict[str, object] = {}
         self.batches: list[list[str]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -101,7 +102,7 @@ class Bench:
                 )  # fmt: skip
                 service = FilterService(
                     client=client, planner=planner, version=register.version, history=history, folder=self.folder,
-                    steps=self.run.steps, reserve=2, low_keep_rate=0.1,
+                    steps=self.run.steps, reserve=2, low_keep_rate=0.1, stall_s=self.stall_s,
                 )  # fmt: skip
                 await service.run(window=50)
         finally:
@@ -305,6 +306,20 @@ async def test_at_the_cap_the_run_fails_with_one_sentence_and_an_exact_account(
     assert "0 kept, dropped: all_wrong" in str(mistake)
     assert state.issued == state.dropped["all_wrong"] + state.num_outstanding
     assert state.dropped["all_wrong"] >= 12
+
+
+async def test_a_run_without_rollouts_ends_with_the_cause_instead_of_idling(
+    tmp_path: Path, broker: MemoryBroker
+) -> None:
+    async with bench(tmp_path, broker) as subject:
+        subject.stall_s = 0.5
+        life = subject.start_filter()
+        async with asyncio.timeout(LIMIT_S):
+            await asyncio.wait([life])
+        mistake = _mistake_in(life.exception(), tmp_path)  # type: ignore[arg-type]
+        assert subject.run_state == RunState(phase="failed", step=0, message=str(mistake))
+        assert subject.state.num_outstanding == 2  # the reserve, and nothing is lost
+    assert "nobody takes the 2 of prompts: a rollout is missing" in str(mistake)
 
 
 async def test_after_a_failed_run_a_new_filter_says_at_once_that_it_is_running(

@@ -56,6 +56,7 @@ def run(tree: Tree, *, resume: bool = False, fresh: bool = False) -> Outcome:
     settings: RunConfig = sections["run"]
     inputs.prepare(settings, sections["filter"], Console())
     inputs.check_model(settings)
+    inputs.check_compression(sections["rollout"], sections["learner"])
     inputs.check_data(sections["filter"], settings)
     with folder.claimed(settings.path):
         ports.check(endpoints(sections))

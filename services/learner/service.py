@@ -17,7 +17,7 @@ from common import codec
 from common.client import Delivery, Inbox, Item, QueueClient
 from common.codec import encode
 from common.errors import DapoError, RefusedError
-from common.messages import BATCHES, FEEDBACK, POLICY, Policy
+from common.messages import BATCHES, FEEDBACK, POLICY, TURNS, Policy
 from common.protocol import Register, Write
 from common.stages import Stage
 from services.learner.crew import Lead
@@ -59,7 +59,11 @@ class LearnerService:
             await self._next(inbox)
 
     async def _announce(self) -> None:
-        """Publish the starting policy unless the register already names this or a later version."""
+        """Publish the starting policy unless the register already names this or a later version.
+
+        The first turn to load a version is given here, for rollouts that take turns; given again it changes nothing.
+        """
+        await self._client.give(Item(TURNS, "0", [b""]))
         register = await self._client.watch(POLICY).changed()
         if _version(register) < self._learner.step:
             policy = await asyncio.to_thread(self._learner.publish)

@@ -28,6 +28,7 @@ async def run(process: Process[RolloutConfig]) -> None:
     """Start the engine, then serve until cancelled."""
     set_environment(process.run.model)
     from services.rollout.hostcopy import HostCopy
+    from services.rollout.rolling import no_turn, turn
     from services.rollout.service import Rollout
     from services.rollout.template import Template
     from services.rollout.vllm_engine import VllmEngine
@@ -41,6 +42,7 @@ async def run(process: Process[RolloutConfig]) -> None:
                 client=client,
                 engine=engine,
                 weights=copy,
+                turn=turn if process.config.rolling else no_turn,
                 template=template,
                 history=process.history,
                 replica=process.name,

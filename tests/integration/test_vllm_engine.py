@@ -173,7 +173,7 @@ async def test_a_compressed_engine_samples_from_the_compressed_policy_and_says_s
     assert setting.differences(PROMPTS[1], sample).mean() > 100 * LIMIT
     plain = setting.policies[0]
     small = {name: compressed(name, tensor, how) for name, tensor in plain.state_dict().items()}
-    monkeypatch.setitem(setting.policies, 0, copy.deepcopy(plain))  # type: ignore[arg-type]
+    monkeypatch.setattr(setting, "policies", [copy.deepcopy(plain)])
     setting.policies[0].load_state_dict(small)
     assert setting.differences(PROMPTS[1], sample).mean() < LIMIT
 

@@ -6,6 +6,9 @@
         ...
         gate.serve()                                  often: handshakes wait for it
 
+Who has a key that is not on the list is named by address. Of a handshake that failed before, the address is asked of
+the kernel, which may have forgotten a connection that is over.
+
 Not covered: a flood of connections that never finish their handshake costs a file descriptor each for `HANDSHAKE_MS`.
 """
 

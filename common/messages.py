@@ -24,6 +24,8 @@ Numbers = Annotated[dict[ShortText, Finite], Meta(max_length=1024)]
 
 PROMPTS, GROUPS, SCORED, BATCHES, FEEDBACK = "prompts", "groups", "scored", "batches", "feedback"
 """The queues, in flow order."""
+TURNS = "turns"
+"""The queue of one item: the right to load a version, where replicas do it one after the other."""
 VERIFIERS = (
     "math", "exact", "regex", "choice", "json_schema", "classification", "bleu", "chrf", "rouge", "reasoning_gym",
     "code", "judge", "http",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from common.keys import role_of
-from common.messages import BATCHES, FEEDBACK, GROUPS, POLICY, PROMPTS, RUN, SCORED
+from common.messages import BATCHES, FEEDBACK, GROUPS, POLICY, PROMPTS, RUN, SCORED, TURNS
 from common.protocol import Give, Hello, Take, ToBroker, Watch
 
 FILTER = "filter"
@@ -30,13 +30,13 @@ class Rights:
 
 
 RIGHTS = {
-    "rollout": Rights(takes=(PROMPTS,), gives=(GROUPS,), watches=(POLICY,)),
+    "rollout": Rights(takes=(PROMPTS, TURNS), gives=(GROUPS, TURNS), watches=(POLICY,)),
     "reward": Rights(takes=(GROUPS,), gives=(SCORED,)),
     "filter": Rights(
         takes=(SCORED, FEEDBACK), gives=(PROMPTS, BATCHES), writes=(FILTER, RUN), watches=("*",), makes_work=True
     ),
     "learner": Rights(
-        takes=(BATCHES,), gives=(FEEDBACK,), writes=(POLICY,), watches=(POLICY, "queue/*"), makes_work=True
+        takes=(BATCHES,), gives=(FEEDBACK, TURNS), writes=(POLICY,), watches=(POLICY, "queue/*"), makes_work=True
     ),
     "supervisor": Rights(watches=(RUN, "queue/*"), reads_letters=True),
     "evaluation": Rights(takes=(SCORED,), gives=(PROMPTS,), writes=(POLICY,), watches=("queue/*",), makes_work=True),

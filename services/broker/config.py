@@ -16,8 +16,8 @@ class BrokerConfig:
     """`process`: an acknowledged hand-over survives the death of the broker; `full`: also a power cut (fsync)."""
     max_deliveries: int = 10
     """Deliveries of an item without a settlement before it goes to the dead-letter queue."""
-    endless: list[str] = field(default_factory=lambda: ["batches", "feedback"])
-    """Queues whose items are delivered for ever: the learner may die as often as it likes."""
+    endless: list[str] = field(default_factory=lambda: ["batches", "feedback", "turns"])
+    """Queues whose items are delivered for ever: who holds them may die as often as it likes."""
     segment_bytes: int = 64 << 20
     """Size at which a payload segment is closed and the next begun."""
     remember_ids: int = 1_000_000

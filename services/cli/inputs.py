@@ -12,6 +12,8 @@ from common.config import RunConfig
 from common.errors import UserError
 from services.cli import progress
 from services.filter.config import FilterConfig
+from services.learner.config import LearnerConfig
+from services.rollout.config import RolloutConfig
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -40,6 +42,15 @@ def looks_like_hub_name(model: str) -> bool:
     parent = Path(model).parent
     is_local = parent != Path() and parent.exists()
     return bool(HUB_NAME.fullmatch(model)) and not is_local
+
+
+def check_compression(rollout: RolloutConfig, learner: LearnerConfig) -> None:
+    """Raise `UserError` unless who compresses says how far engine and learner may differ, which they then do."""
+    if rollout.compress.is_on and not learner.contract_limit:
+        raise UserError(
+            "[rollout] compress makes engine and learner differ, which the start-up contract would refuse: set "
+            "[learner] contract_limit to the mean |difference| of log-probabilities that you accept, for instance 0.5"
+        )
 
 
 def check_data(config: FilterConfig, run: RunConfig) -> None:

@@ -64,6 +64,7 @@ def run(tree: Tree, *, resume: bool = False, fresh: bool = False) -> Outcome:
     settings: RunConfig = sections["run"]
     inputs.prepare(settings, sections["filter"], Console())
     inputs.check_model(settings)
+    inputs.check_compression(sections["rollout"], sections["learner"])
     inputs.check_data(sections["filter"], settings)
     tracker.check(settings.trackers)
     with folder.claimed(settings.path):

@@ -13,7 +13,7 @@ from common.chat import prompt_ids
 from common.errors import UserError
 from common.messages import Batch
 from services.learner.config import LearnerConfig
-from services.learner.model import Policy
+from services.learner.model import Policy, publish_dtype
 from services.learner.packing import pack
 from services.learner.samples import TrainSample
 
@@ -29,7 +29,8 @@ class Contract:
         self._policy = policy
         self._temperature = temperature
         self._tokenizer = tokenizer
-        default = BFLOAT16_LIMIT if policy.device.type == "cuda" else FLOAT32_LIMIT
+        is_half = publish_dtype(config, policy.device) == torch.bfloat16
+        default = BFLOAT16_LIMIT if is_half else FLOAT32_LIMIT
         self._limit = config.contract_limit or default
         self.kept = False
         """Whether it was checked and held."""

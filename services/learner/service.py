@@ -21,7 +21,7 @@ from common.client import Delivery, Inbox, Item, QueueClient
 from common.codec import encode
 from common.disk import until_room
 from common.errors import DapoError, RefusedError, UserError, WireError
-from common.messages import BATCHES, FEEDBACK, POLICY, Policy
+from common.messages import BATCHES, FEEDBACK, POLICY, TURNS, Policy
 from common.protocol import QueueStats, Register, Write
 from common.stages import Stage
 from common.watchdog import WORKERS, Watchdog
@@ -114,7 +114,11 @@ class LearnerService:
                 raise
 
     async def _announce(self) -> None:
-        """Publish the starting policy unless the register already names this or a later version."""
+        """Publish the starting policy unless the register already names this or a later version.
+
+        The first turn to load a version is given here, for rollouts that take turns; given again it changes nothing.
+        """
+        await self._client.give(Item(TURNS, "0", [b""]))
         register = await self._client.watch(POLICY).changed()
         if _version(register) < self._learner.step:
             policy = await self._until_room(lambda: asyncio.to_thread(self._learner.publish))

@@ -67,6 +67,7 @@ async def _with_vllm(process: Process[RolloutConfig], weights: "Weights") -> Non
 
 async def _serve(process: Process[RolloutConfig], engine: "Engine", template: "Prompter", weights: "Weights") -> None:
     """Join the engine to the queues."""
+    from services.rollout.rolling import no_turn, turn
     from services.rollout.service import Rollout
 
     async with connect_to_broker(process.run, process.name) as client:
@@ -74,6 +75,7 @@ async def _serve(process: Process[RolloutConfig], engine: "Engine", template: "P
             client=client,
             engine=engine,
             weights=weights,
+            turn=turn if process.config.rolling else no_turn,
             template=template,
             history=process.history,
             replica=process.name,

@@ -29,6 +29,34 @@ class ScriptedConfig:
             raise ValueError("`scripted.right` must be from 0 to 1, `scripted.lie_share` from 0 to below 1")
 
 
+MAX_PRUNE = 0.2
+"""More needs `force`: beyond it the difference grows faster than importance weights can correct."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressConfig:
+    """`[rollout] compress`: the engine samples from a cheaper copy of the weights; services/rollout/compress.py."""
+
+    prune: float = 0.0
+    """Share of each matrix that becomes zero."""
+    quantize: Literal["", "int8", "fp8"] = ""
+    """Grid that the rows of each matrix are rounded to."""
+    force: bool = False
+    """Whether to prune more than a fifth."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would ruin the samples."""
+        if not 0 <= self.prune < 1:
+            raise ValueError("`compress.prune` must be at least 0 and below 1")
+        if self.prune > MAX_PRUNE and not self.force:
+            raise ValueError(f"`compress.prune` above {MAX_PRUNE} spoils most models: add force = true to try it")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is compressed."""
+        return bool(self.prune or self.quantize)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
     """How groups are sampled."""
@@ -58,6 +86,10 @@ class RolloutConfig:
     `tensor_parallel_size`; empty: a replica uses what CUDA_VISIBLE_DEVICES says. Without a GPU it means nothing."""
     enforce_eager: bool = False
     """Whether to do without CUDA graphs and torch.compile; always so on a CPU."""
+    compress: CompressConfig = field(default_factory=CompressConfig)
+    """Compression of the engine's copy of the weights, for instance { prune = 0.2 }; default: none."""
+    rolling: bool = False
+    """Whether replicas load a version one after the other, so that sampling never stops everywhere at once."""
     metrics_port: int = 9160
     """Port of /metrics of replica 0, the next replicas count up; 0: any free port, -1: none."""
     metrics_host: str = "127.0.0.1"

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from common.messages import GROUPS, POLICY, PROMPTS, ChatMessage, Group, Policy,
 from common.protocol import Register
 from common.stages import Stage
 from services.rollout.engine import Completion, Engine, EngineError, LoadRefusedError, Request
+from services.rollout.rolling import no_turn
 from services.rollout.whole import check_whole
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Rollout:
     def __init__(
         self, *, client: QueueClient, engine: Engine, weights: Weights, template: Prompter, history: History,
         replica: str, max_groups: int, max_prompt_tokens: int, group_timeout_s: float = 3600.0,
+        turn: Callable[[QueueClient], contextlib.AbstractAsyncContextManager[None]] = no_turn,
     ) -> None:  # fmt: skip
         self._client = client
         self._engine = engine
@@ -78,6 +80,7 @@ class Rollout:
         self._max_groups = max_groups
         self._max_prompt_tokens = max_prompt_tokens
         self._group_timeout_s = group_timeout_s
+        self._turn = turn
         self._stage = Stage("rollout")
         self._loaded, self._given = -1, -1
         """The version that the engine has, and the one that it was given last: while it loads, both may write."""
@@ -117,7 +120,8 @@ class Rollout:
         try:
             with PREPARE.time():
                 tensors = await asyncio.to_thread(self._weights.prepare, newest)
-            await self._engine.load(newest.version, tensors)
+            async with self._turn(self._client):
+                await self._engine.load(newest.version, tensors)
         except LoadRefusedError as error:
             FAILED.labels("load").inc()
             self._given = before

@@ -28,6 +28,8 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 
+from services.rollout.compress import Compression, Grid, compressed
+
 BACKEND = "dapo_store"
 PR_SET_PDEATHSIG = 1
 
@@ -44,9 +46,11 @@ class StoreInit(WeightTransferInitInfo):
 
 @dataclass
 class StoreUpdate(WeightTransferUpdateInfo):
-    """A safetensors file, which the rollout has checked: hostcopy.py."""
+    """A safetensors file, which the rollout has checked (hostcopy.py), and what is done to it (compress.py)."""
 
     tensors: str
+    prune: float = 0.0
+    quantize: Grid = ""
 
 
 class StoreEngine(WeightTransferEngine[StoreInit, StoreUpdate]):
@@ -64,7 +68,9 @@ class StoreEngine(WeightTransferEngine[StoreInit, StoreUpdate]):
 
     def receive_weights(self, update_info: StoreUpdate) -> None:
         """Load every tensor of the version; raises `ValueError` naming parameters that it does not cover."""
-        loaded = self.model.load_weights(read_tensors(Path(update_info.tensors)))
+        how = Compression(prune=update_info.prune, quantize=update_info.quantize)
+        tensors = read_tensors(Path(update_info.tensors))
+        loaded = self.model.load_weights((name, compressed(name, tensor, how)) for name, tensor in tensors)
         missing = {name for name, _ in self.model.named_parameters()} - set(loaded)
         if self.model_config.hf_config.tie_word_embeddings:
             missing = {name for name in missing if not name.endswith("lm_head.weight")}

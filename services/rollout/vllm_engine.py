@@ -21,7 +21,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from common.config import RunConfig
 from common.messages import Span
-from services.rollout.config import RolloutConfig
+from services.rollout.config import CompressConfig, RolloutConfig
 from services.rollout.engine import Completion, EngineError, Request
 from services.rollout.transfer import backend_config
 
@@ -34,8 +34,9 @@ LOAD_SECONDS = Histogram(
 class VllmEngine:
     """See services/rollout/engine.py for the contract."""
 
-    def __init__(self, engine: AsyncLLM, *, stop_token_ids: Sequence[int]) -> None:
+    def __init__(self, engine: AsyncLLM, *, stop_token_ids: Sequence[int], compress: CompressConfig) -> None:
         self._engine = engine
+        self._compress = {"prune": compress.prune, "quantize": compress.quantize}
         self._stop_token_ids = list(stop_token_ids)
 
     @classmethod
@@ -44,7 +45,7 @@ class VllmEngine:
         engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(run, config)))
         await engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
         await engine.collective_rpc("die_with_parent")
-        return cls(engine, stop_token_ids=stop_token_ids)
+        return cls(engine, stop_token_ids=stop_token_ids, compress=config.compress)
 
     async def generate(self, request: Request) -> list[Completion]:
         """Sample a group; raises `EngineError` if any of its samples is not whole."""
@@ -72,7 +73,8 @@ class VllmEngine:
         try:
             with LOAD_SECONDS.labels("update").time():
                 await self._engine.start_weight_update()
-                await self._engine.update_weights(WeightTransferUpdateRequest(update_info={"tensors": str(tensors)}))
+                update = {"tensors": str(tensors), **self._compress}
+                await self._engine.update_weights(WeightTransferUpdateRequest(update_info=update))
                 await self._engine.finish_weight_update(weight_version=str(version))
         finally:
             with LOAD_SECONDS.labels("resume").time():

@@ -18,6 +18,7 @@ from services.learner.model import Policy
 from services.learner.publisher import Publisher
 from services.learner.ranks import World
 from services.rollout.__main__ import set_environment
+from services.rollout.compress import Compression, compressed
 from services.rollout.config import RolloutConfig
 from services.rollout.engine import Completion, LoadRefusedError, Request
 from services.rollout.hostcopy import HostCopy
@@ -160,6 +161,21 @@ async def test_a_delta_loaded_in_flight_gives_the_tokens_of_a_fresh_engine_on_th
     mixed = [pair for pair in samples if [span.version for span in pair[1].spans] == [3, 4]]
     assert mixed, "no request was in flight"
     assert torch.cat([setting.differences(prompt, sample) for prompt, sample in mixed]).mean() < LIMIT
+
+
+async def test_a_compressed_engine_samples_from_the_compressed_policy_and_says_so_in_its_log_probabilities(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = Compression(prune=0.2, quantize="int8")
+    monkeypatch.setattr(setting.engine, "_compress", {"prune": how.prune, "quantize": how.quantize})
+    await setting.load(0)
+    (sample, _) = await setting.engine.generate(request("g", 1))
+    assert setting.differences(PROMPTS[1], sample).mean() > 100 * LIMIT
+    plain = setting.policies[0]
+    small = {name: compressed(name, tensor, how) for name, tensor in plain.state_dict().items()}
+    monkeypatch.setattr(setting, "policies", [copy.deepcopy(plain)])
+    setting.policies[0].load_state_dict(small)
+    assert setting.differences(PROMPTS[1], sample).mean() < LIMIT
 
 
 async def test_the_samples_of_a_group_differ_and_a_seed_repeats_them(setting: Setting) -> None:

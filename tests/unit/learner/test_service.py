@@ -200,7 +200,7 @@ async def test_the_service_ends_when_the_last_step_is_trained_and_nothing_is_uns
         assert broker.ids(BATCHES) == []
         assert broker.ids(FEEDBACK) == ["0", "1", "2"]
         # A learner that died after its last checkpoint, before the settlement, left a batch: the next one settles it.
-        await other.give(Item(BATCHES, "again", as_item(2).frames))
+        await other.give(Item(BATCHES, "02", as_item(2).frames))
         await serve_to_the_end(run, broker)
         assert broker.ids(BATCHES) == []
         assert broker.ids(FEEDBACK) == ["0", "1", "2"]

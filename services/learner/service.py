@@ -3,23 +3,21 @@
     batches -> decode -> train (thread) -> publish -> give feedback + policy -> [copy -> write (beside) -> settle]
 
 Waits for the filter to close a batch. Training runs in a thread, so heartbeats go on; the broker delivers batches in
-order, and again from the first unsettled one after a crash. One checkpoint is written at a time, beside the next steps.
+order, and again from the first unsettled one after a crash.
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from common import codec
 from common.client import Delivery, Inbox, Item, QueueClient
 from common.codec import encode
-from common.disk import until_room
 from common.errors import DapoError, RefusedError, UserError, WireError
 from common.messages import BATCHES, FEEDBACK, POLICY, TURNS, Policy
 from common.protocol import QueueStats, Register, Write
@@ -29,17 +27,14 @@ from services.learner import recording
 from services.learner.crew import Lead
 from services.learner.learner import Learner
 from services.learner.report import MetricsFile
+from services.learner.saving import Saver
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 PHASE = Counter("dapo_learner_phase_seconds_total", "Seconds of the learner by phase.", ["phase"])
 PARTS = ("reference", "proximal", "forward", "backward", "optimizer")
 """Phases inside `train`, which the trainer times itself."""
 TOKENS = Counter("dapo_learner_tokens_total", "Response tokens trained.")
-DISK_FULL = Gauge("dapo_learner_disk_full", "1 while a checkpoint or a version waits for room on the disk.")
-FAILED_WRITES = Counter("dapo_learner_failed_writes_total", "Attempts to write a checkpoint or version on a full disk.")
 PREFETCH = 2
 """Batches held beyond those that wait for a checkpoint: the one in training and the next."""
 
@@ -59,7 +54,6 @@ class LearnerService:
         self._checkpoint_every = checkpoint_every
         self._folder = folder
         self._record = record
-        self._disk_wait_s = disk_wait_s
         self._stage = Stage("learner")
         queues = {queue: client.watch(f"queue/{queue}") for queue in WORKERS}
         self._watchdog = Watchdog("learner", stall_s=stall_s, queues=queues)
@@ -67,13 +61,9 @@ class LearnerService:
         """Held while a batch is trained and handed over."""
         self._seconds: dict[str, float] = {}
         """Of the newest step, by phase."""
-        self._saved = learner.step
-        """Batches before this one are in a complete checkpoint."""
-        self._leases: dict[int, int] = {}
-        """By step: the newest lease of a batch that is trained and not settled."""
+        self._saver = Saver(client=client, learner=learner, folder=folder, disk_wait_s=disk_wait_s)
         self._early: dict[int, Delivery] = {}
         """By step: batches that came and are not trained; the window bounds how many."""
-        self._writing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Announce the policy, then train until every step is trained and its checkpoint complete.
@@ -108,9 +98,7 @@ class LearnerService:
             await self._watchdog.watch(lambda: not self._step.locked() and self._learner.step < self._steps)
         except UserError:
             async with self._step:  # no batch is begun any more
-                await self._until_room(lambda: asyncio.to_thread(self._learner.save))
-                self._saved = self._learner.step
-                await self._settle()
+                await self._saver.save_now()
                 raise
 
     async def _announce(self) -> None:
@@ -121,7 +109,7 @@ class LearnerService:
         await self._client.give(Item(TURNS, "0", [b""]))
         register = await self._client.watch(POLICY).changed()
         if _version(register) < self._learner.step:
-            policy = await self._until_room(lambda: asyncio.to_thread(self._learner.publish))
+            policy = await self._saver.until_room(lambda: asyncio.to_thread(self._learner.publish))
             await self._give(policy, register)
 
     async def _next(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
@@ -134,7 +122,7 @@ class LearnerService:
         PHASE.labels("wait").inc(waited)
         async with self._step:
             await self._train(item, waited, tasks)
-        inbox.resize(len(self._leases) + PREFETCH)
+        inbox.resize(self._saver.num_unsettled + PREFETCH)
 
     async def _train(self, item: Delivery, waited: float, tasks: asyncio.TaskGroup) -> None:
         """The batch of this step, to the beginning of its checkpoint."""
@@ -145,14 +133,16 @@ class LearnerService:
             recording.record(self._folder / recording.FOLDER, batch.step, item.frames)
         with self._stage.busy():
             metrics, feedback = await self._timed("train", self._learner.train, batch, arrays)
-            policy = await self._until_room(lambda: self._timed("publish", self._learner.publish))
+            policy = await self._saver.until_room(lambda: self._timed("publish", self._learner.publish))
         with self._stage.blocked():
-            await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)), tasks)
+            await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)))
         TOKENS.inc(metrics["trained_tokens"])
         for phase in PARTS:
             PHASE.labels(phase).inc(metrics.get(f"seconds_{phase}", 0.0))
         self._metrics.append({"step": batch.step, "version": policy.version, "time": time.time(),
                               **metrics, **self._phases(waited)})  # fmt: skip
+        with self._stage.blocked():  # after the line of the step: what a checkpoint holds is not trained again
+            await self._checkpoint_when_due(tasks)
 
     async def _receive(self, inbox: Inbox) -> Delivery:
         """The batch of this step. Waits for it, and deals with others that come meanwhile."""
@@ -163,57 +153,33 @@ class LearnerService:
                 return item
             if step > self._learner.step:  # it overtook its predecessor, or that comes again
                 self._early[step] = item
-            elif step < self._learner.step:  # it came again: after a resume, or after this process was stopped
-                self._leases[step] = item.lease
-                await self._settle()
+            elif step < self._learner.step:
+                await self._saver.came_again(step, item.lease)
 
     def _phases(self, waited: float) -> dict[str, float]:
-        """Seconds of the step by phase, and the share in which the learner had nothing to do."""
+        """Seconds of the step by phase, and the share in which the learner had nothing to do.
+
+        `checkpoint` is the copy that was made after the step before.
+        """
         busy = sum(self._seconds.values())
         seconds = {f"{phase}_seconds": value for phase, value in self._seconds.items()}
         self._seconds = {}
         return {"wait_seconds": waited, "idle_share": waited / max(1e-9, waited + busy), **seconds}
 
-    async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item, tasks: asyncio.TaskGroup) -> None:
-        """Announce the version together with the feedback; begin a checkpoint when it is time."""
+    async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item) -> None:
+        """Announce the version together with the feedback."""
         register = self._client.watch(POLICY).latest
         assert register is not None
         await self._give(policy, register, feedback)
-        self._leases[self._learner.step - 1] = item.lease
+        self._saver.trained(self._learner.step - 1, item.lease)
+
+    async def _checkpoint_when_due(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin a checkpoint every so many steps; that of the last step is waited for."""
         is_last = self._learner.step >= self._steps
         if is_last or self._learner.step % self._checkpoint_every == 0:
-            await self._checkpoint(tasks)
-        if is_last and self._writing is not None:
-            await self._writing
-
-    async def _checkpoint(self, tasks: asyncio.TaskGroup) -> None:
-        """Copy, then write beside what comes next. Waits until the checkpoint before is written."""
-        if self._writing is not None:
-            await self._writing
-        write = await self._until_room(lambda: self._timed("checkpoint", self._learner.begin_save))
-        self._writing = tasks.create_task(self._write(write, self._learner.step))
-
-    async def _write(self, write: Callable[[], Path], step: int) -> None:
-        """The checkpoint of a step to disk; only then are its batches settled."""
-        await self._until_room(lambda: asyncio.to_thread(write))
-        self._saved = step
-        await self._settle()
-
-    async def _settle(self) -> None:
-        """Settle the batches that a complete checkpoint holds; one whose lease is lost comes again, and is then."""
-        done = {step: lease for step, lease in self._leases.items() if step < self._saved}
-        self._leases = {step: lease for step, lease in self._leases.items() if step >= self._saved}
-        while leases := [lease for lease in done.values() if lease in self._client.held]:
-            try:
-                await self._client.settle(leases, reason="trained")
-            except RefusedError as error:  # all or none: once more without those that were lost
-                log.warning("leases of trained batches lost", extra={"cause": str(error)})
-            else:
-                return
-
-    async def _until_room(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write to the run folder; a full disk is waited for, shown, and in the end a reason to stop."""
-        return await until_room(write, folder=self._folder, wait_s=self._disk_wait_s, on_wait=_show_full)
+            await self._saver.begin(lambda: self._timed("checkpoint", self._learner.begin_save), tasks)
+        if is_last:
+            await self._saver.finished()
 
     async def _give(self, policy: Policy, register: Register, *items: Item) -> None:
         """Give, and write the register if that makes it grow. A retrained step gives the same ids: no effect."""
@@ -231,11 +197,6 @@ class LearnerService:
         self._seconds[phase] = time.monotonic() - start
         PHASE.labels(phase).inc(self._seconds[phase])
         return result
-
-
-def _show_full(is_full: bool) -> None:
-    DISK_FULL.set(is_full)
-    FAILED_WRITES.inc(is_full)
 
 
 def _is_empty(queue: Register) -> bool:

@@ -23,7 +23,8 @@ from common.messages import (
 from services.learner import checkpoint
 from services.learner.learner import Learner
 from services.learner.report import MetricsFile
-from services.learner.service import DISK_FULL, FAILED_WRITES, LearnerService
+from services.learner.saving import DISK_FULL, FAILED_WRITES
+from services.learner.service import LearnerService
 from tests.memory_broker import MemoryBroker
 from tests.unit.learner.batches import batch, make_learner, make_run
 

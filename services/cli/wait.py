@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -31,7 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", type=float, default=0.0, help="held-out accuracy that the run must reach")
     arguments = parser.parse_intermixed_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    start = time.monotonic()
     try:
         run = config.section(config.read(arguments.config, arguments.overrides), "run", RunConfig)
         outcome = asyncio.run(run_ended(run, Board(), resumed=True))
@@ -41,13 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if outcome.status:
         print(f"dapo wait: {outcome.message}", file=sys.stderr)
         return outcome.status
-    return conclude(run, wall_s=time.monotonic() - start, target=arguments.target)
+    return conclude(run, target=arguments.target)
 
 
-def conclude(run: RunConfig, *, wall_s: float, target: float) -> int:
+def conclude(run: RunConfig, *, target: float) -> int:
     """Table and verdict; returns the exit status."""
     report = audit(run.path)
-    result = summary.summarise(run.path, report, wall_s=wall_s)
+    result = summary.summarise(run.path, report, wall_s=age_s(run.path / "history"))
     accuracy = result.evals[-1]["accuracy"] if result.evals else None
     reached = not target or (accuracy is not None and accuracy >= target)
     console = Console(width=120)
@@ -57,6 +57,12 @@ def conclude(run: RunConfig, *, wall_s: float, target: float) -> int:
     verdict = "PASSED" if reached and report["ok"] else "FAILED"
     console.print(f"{verdict}: {aim if target else ''}{check}", highlight=False)
     return 0 if verdict == "PASSED" else 1
+
+
+def age_s(history: Path) -> float:
+    """Seconds since the first process of the run began, pauses included; a file's name says when its process did."""
+    began = [int(path.stem.rpartition("-")[2]) for path in history.glob("*.msgpack")]
+    return time.time() - min(began, default=time.time_ns()) / 1e9
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,14 @@ def test_a_run_passes_if_it_reached_its_target_and_lost_nothing(
     ok: bool, target: float, verdict: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(wait, "audit", lambda _: report(ok=ok))
-    assert wait.conclude(run, wall_s=3.0, target=target) == (not verdict.startswith("PASSED"))
+    assert wait.conclude(run, target=target) == (not verdict.startswith("PASSED"))
     assert capsys.readouterr().out.splitlines()[-1] == verdict
+
+
+def test_the_age_of_a_run_is_that_of_its_first_process(tmp_path: Path) -> None:
+    for name, seconds_ago in (("broker-0", 500), ("learner-0", 300), ("learner-0", 20)):
+        (tmp_path / f"{name}-{time.time_ns() - seconds_ago * 10**9:020d}.msgpack").touch()
+    assert wait.age_s(tmp_path) == pytest.approx(500, abs=5)
 
 
 def test_a_configuration_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,10 @@
 """Claims about compose/compose.yaml, which has no test but this and tests/compose/check.py."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +51,28 @@ def test_the_cpu_profile_is_what_starts_without_edits() -> None:
     assert "COMPOSE_PROFILES=cpu" in (ROOT / ".env").read_text().splitlines()
     included = yaml.safe_load((ROOT / "compose.yaml").read_text())["include"]
     assert included == [{"path": "compose/compose.yaml", "project_directory": "."}]
+
+
+def has_compose() -> bool:
+    command = ["docker", "compose", "version", "--short"]
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not has_compose(), reason="docker compose is not installed")
+@pytest.mark.parametrize(("profile", "rollout"), [((), "rollout"), (("--profile", "gpu"), "rollout-gpu")])
+def test_compose_reads_the_file_from_the_root_without_edits(profile: tuple[str, ...], rollout: str) -> None:
+    settings = {name: value for name, value in os.environ.items() if not name.startswith(("COMPOSE_", "DAPO_"))}
+    command = ["docker", "compose", *profile, "config", "--format", "json"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=settings)
+    assert result.returncode == 0, result.stderr
+    resolved = json.loads(result.stdout)
+    assert resolved["name"] == "dapo"
+    services = resolved["services"]
+    assert [name for name in services if role(name) == "rollout"] == [rollout]
+    contexts = {service["build"]["context"] for service in services.values() if "build" in service}
+    assert contexts == {str(ROOT)}
 
 
 def test_replicas_cannot_clash() -> None:

@@ -177,7 +177,7 @@ def verb(name: str, setting: Setting) -> dict[str, Any]:
 def refusals(setting: Setting) -> dict[str, int]:
     """What services refused, by their own words in the logs."""
     counts: Counter[str] = Counter()
-    for path in (setting.run / "logs").glob("*"):
+    for path in (setting.run / "logs").glob("*.jsonl"):
         for line in path.read_text(errors="replace").splitlines():
             for word in ("group failed", "group refused", "version refused", "damaged message", "disk full"):
                 counts[word] += f'"{word}' in line

@@ -1,9 +1,10 @@
 """Batches to policy versions, for ever; a batch is settled only when a checkpoint that contains its effect is complete.
 
-    batches -> decode -> train (thread) -> publish -> give feedback + policy -> [checkpoint -> settle]
+    batches -> decode -> train (thread) -> stage -> [checkpoint -> settle] -> the next batch
+                                              +-> write -> give feedback + policy    beside it
 
-Waits for the filter to close a batch. Training runs in a thread, so heartbeats go on; the broker delivers batches in
-order, and again from the first unsettled one after a crash.
+Waits for the filter to close a batch, and for the version before to be announced. Training runs in a thread, so
+heartbeats go on; the broker delivers batches in order, and again from the first unsettled one after a crash.
 """
 
 import asyncio
@@ -50,13 +51,16 @@ class LearnerService:
         """Of the newest step, by phase."""
         self._unsettled: list[int] = []
         """Leases of batches trained since the last checkpoint."""
+        self._announcing: asyncio.Task[None] | None = None
+        """The newest version on its way."""
 
     async def run(self) -> None:
         """Announce the policy, then train for ever."""
         await self._announce()
         inbox = self._client.take(BATCHES, window=PREFETCH)
-        while True:
-            await self._next(inbox)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._next(inbox, tasks)
 
     async def _announce(self) -> None:
         """Publish the starting policy unless the register already names this or a later version.
@@ -67,9 +71,10 @@ class LearnerService:
         register = await self._client.watch(POLICY).changed()
         if _version(register) < self._learner.step:
             policy = await asyncio.to_thread(self._learner.publish)
+            assert policy is not None  # this is rank 0
             await self._give(policy, register)
 
-    async def _next(self, inbox: Inbox) -> None:
+    async def _next(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
         """One batch, from waiting for it to its checkpoint."""
         start = time.monotonic()
         with self._stage.starved():
@@ -84,13 +89,16 @@ class LearnerService:
             raise DapoError(f"batch {batch.step} was delivered, batch {self._learner.step} is next: one was lost")
         with self._stage.busy():
             metrics, feedback = await self._timed("train", self._learner.train, batch, arrays)
-            policy = await self._timed("publish", self._learner.publish)
+            await self._announced()
+            write = await self._timed("publish", self._learner.stage)
+        given = Item(FEEDBACK, str(batch.step), encode(feedback))
+        self._announcing = tasks.create_task(self._write_and_give(write, given))
         with self._stage.blocked():
-            await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)), inbox)
+            await self._settle(item, inbox)
         TOKENS.inc(metrics["trained_tokens"])
         for phase in PARTS:
             PHASE.labels(phase).inc(metrics.get(f"seconds_{phase}", 0.0))
-        self._metrics.append({"step": batch.step, "version": policy.version, "time": time.time(),
+        self._metrics.append({"step": batch.step, "version": batch.step + 1, "time": time.time(),
                               **metrics, **self._phases(waited)})  # fmt: skip
 
     def _phases(self, waited: float) -> dict[str, float]:
@@ -100,13 +108,26 @@ class LearnerService:
         self._seconds = {}
         return {"wait_seconds": waited, "idle_share": waited / max(1e-9, waited + busy), **seconds}
 
-    async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item, inbox: Inbox) -> None:
-        """Announce the version together with the feedback; checkpoint and settle when it is time."""
+    async def _write_and_give(self, write: Callable[[], Policy] | None, feedback: Item) -> None:
+        """Write the version beside the next step, then announce it together with the feedback."""
+        assert write is not None  # this is rank 0
+        start = time.monotonic()
+        policy = await asyncio.to_thread(write)
+        PHASE.labels("write").inc(time.monotonic() - start)
         register = self._client.watch(POLICY).latest
         assert register is not None
         await self._give(policy, register, feedback)
+
+    async def _announced(self) -> None:
+        """Wait until the version before is announced; what staged it is free again then."""
+        if self._announcing is not None:
+            await self._announcing
+
+    async def _settle(self, item: Delivery, inbox: Inbox) -> None:
+        """Checkpoint and settle when it is time, after the version was announced."""
         self._unsettled.append(item.lease)
         if self._learner.step % self._checkpoint_every == 0 or self._learner.step >= self._steps:
+            await self._announced()
             await self._timed("checkpoint", self._learner.save)
             await self._client.settle(self._unsettled, reason="trained")
             self._unsettled = []

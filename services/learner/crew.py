@@ -3,7 +3,7 @@
 rank 0    Lead(learner, world)      says what it is about to do, then does it
 others    follow(learner, world)    wait for rank 0's word, and do the same
 
-word = MessagePack [verb, frames]   train with the frames of the batch, publish, save, stop
+word = MessagePack [verb, frames]   train with the frames of the batch, stage, save, stop
 """
 
 import threading
@@ -41,11 +41,16 @@ class Lead:
             self._say("train", codec.encode(batch, *arrays))
             return self._learner.train(batch, arrays)
 
-    def publish(self) -> Policy:
+    def publish(self) -> Policy | None:
         """See `Learner.publish`."""
+        write = self.stage()
+        return write() if write else None
+
+    def stage(self) -> Callable[[], Policy] | None:
+        """See `Learner.stage`; what it returns needs no other rank."""
         with self._lock:
-            self._say("publish")
-            return self._learner.publish()
+            self._say("stage")
+            return self._learner.stage()
 
     def save(self) -> Path:
         """See `Learner.save`."""
@@ -73,8 +78,8 @@ def follow(learner: Learner, world: World) -> None:
         verb, frames = msgspec.msgpack.decode(world.from_lead(b""), type=Word)
         if verb == "train":
             learner.train(*codec.decode_batch(frames))
-        elif verb == "publish":
-            learner.publish()
+        elif verb == "stage":
+            learner.stage()
         elif verb == "save":
             learner.save()
         else:

@@ -2,8 +2,8 @@
 
 learner = Learner.start(...)        newest complete checkpoint, or the starting model
 metrics, feedback = learner.train(batch, arrays)
-policy = learner.publish()
-write = learner.begin_save(); write()      the second part may run beside the next step
+policy = learner.publish()                  or  write = learner.stage(); policy = write() beside the next train
+write = learner.begin_save(); write()       the second part may run beside the next step
 
 With several ranks every rank has one and calls the same verbs in the same order (crew.py); rank 0 writes the files.
 """
@@ -11,6 +11,7 @@ With several ranks every rank has one and calls the same verbs in the same order
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from services.learner.contract import Contract
 from services.learner.model import Policy, publish_dtype
 from services.learner.objectives import OBJECTIVES
 from services.learner.optimizer import Optimizer
-from services.learner.publisher import Publisher
+from services.learner.publisher import Publisher, Write
 from services.learner.ranks import World
 from services.learner.report import batch_metrics, speed_metrics
 from services.learner.samples import TrainSample, train_samples
@@ -95,15 +96,22 @@ class Learner:
         speeds = speed_metrics(metrics["tokens"], seconds, result.seconds, flops=flops, peak=peak)
         return metrics | speeds, self._feedback(batch, result)
 
-    def publish(self) -> PolicyMessage:
-        """Write the policy of this step to the weight store, unless it is there."""
-        manifest = self._publisher.publish(self.step)
-        path = str(weights.version_folder(self._store, self.step).resolve())
-        if manifest is None:
-            return PolicyMessage(version=self.step, digest="", path=path)
+    def publish(self) -> PolicyMessage | None:
+        """Write the policy of this step to the weight store, unless it is there; on rank 0 what to announce."""
+        write = self.stage()
+        return write() if write else None
+
+    def stage(self) -> Callable[[], PolicyMessage] | None:
+        """Take the policy of this step; what rank 0 gets writes it, and may be called while the next is trained."""
+        write, version = self._publisher.stage(self.step), self.step
+        return partial(self._write, version, write) if write else None
+
+    def _write(self, version: int, write: Write) -> PolicyMessage:
+        manifest = write()
         weights.retire(self._store, keep=self._config.keep_versions)
-        self._tell("published", version=self.step, digest=manifest.digest)
-        return PolicyMessage(version=self.step, digest=manifest.digest, path=path)
+        self._tell("published", version=version, digest=manifest.digest)
+        path = str(weights.version_folder(self._store, version).resolve())
+        return PolicyMessage(version=version, digest=manifest.digest, path=path)
 
     def save(self) -> Path:
         """Write a checkpoint of this step."""

@@ -1,6 +1,7 @@
 """Policy versions into the weight store: a full snapshot at first and every K versions, deltas between.
 
-    every rank   changes(its part)  ->  rank 0: + offset  ->  image in memory  ->  digests, blocks  ->  store
+    stage:  every rank  changes(its part)  ->  rank 0: + offset  ->  image in memory
+    write:  rank 0      image  ->  digests, blocks  ->  store                         while the next step is trained
 
 Rank 0 keeps an image of the last version, in the CPU's memory: deltas are applied to it as a rollout will, snapshots
 are written from it, and its digests are what the manifest says. A version that is in the store already (its learner
@@ -8,8 +9,9 @@ died before the checkpoint) is kept, and what follows it is a snapshot.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,8 @@ from services.learner.model import Policy
 from services.learner.publishing import Published
 from services.learner.ranks import World
 
+Write = Callable[[], Manifest]
+
 KEEP, FULL, DELTA = b"\x01", b"\x02", b"\x03"
 """What rank 0 tells the others to do."""
 WORTH = 0.5
@@ -37,7 +41,10 @@ SECONDS = Histogram("dapo_publish_seconds", "Seconds of publishing a version, by
 
 
 class Publisher:
-    """See the module. With several ranks each has one, and all call `publish` together."""
+    """See the module. With several ranks each has one, and all call `stage` together.
+
+    What `stage` returns is to be called before the next `stage`.
+    """
 
     def __init__(self, *, policy: Policy, world: World, store: Path, dtype: torch.dtype, snapshot_every: int) -> None:
         """`snapshot_every` 1 means no deltas, and none either for a dtype in which every value changes."""
@@ -53,7 +60,12 @@ class Publisher:
         self._since_snapshot = 0
 
     def publish(self, version: int) -> Manifest | None:
-        """Write a version; returns its manifest on rank 0."""
+        """Stage and write a version; returns its manifest on rank 0."""
+        write = self.stage(version)
+        return write() if write else None
+
+    def stage(self, version: int) -> Write | None:
+        """Take from the weights what has to be taken before they change; on rank 0 what writes the version."""
         tensors = publishing.published(self._policy, self._dtype)
         folder = weights.version_folder(self._store, version)
         order = self._world.from_lead(self._order(folder) if self._world.leads else b"")
@@ -62,14 +74,14 @@ class Publisher:
         self._last = -1
         if order == FULL:
             return self._full(version, tensors)
-        return weights.read_manifest(folder) if self._world.leads else None
+        return partial(weights.read_manifest, folder) if self._world.leads else None
 
     def _order(self, folder: Path) -> bytes:
         if folder.exists():
             return KEEP
         return DELTA if self._last >= 0 and self._since_snapshot + 1 < self._period else FULL
 
-    def _full(self, version: int, tensors: list[Published]) -> Manifest | None:
+    def _full(self, version: int, tensors: list[Published]) -> Write | None:
         if self._period == 1:
             return self._stream(version, tensors)
         if not self._world.leads:
@@ -80,17 +92,17 @@ class Publisher:
                 self._image.tensors[place.begin : place.end] = publishing.as_bytes(tensor.make())
         self._shadows = self._take_shadows(tensors)
         self._last, self._since_snapshot = version, 0
-        return self._write_snapshot(version) if self._world.leads else None
+        return partial(self._write_snapshot, version) if self._world.leads else None
 
-    def _stream(self, version: int, tensors: list[Published]) -> Manifest | None:
-        """Without deltas nothing is kept: one tensor after the other goes into the file."""
+    def _stream(self, version: int, tensors: list[Published]) -> Write | None:
+        """Without deltas nothing is kept: one tensor after the other goes into the file, at once."""
         if not self._world.leads:
             publishing.attend(tensors)
             return None
         with _timed("write"):
             manifest = weights.publish(self._store, version, lambda path: publishing.write(path, tensors, self._dtype))
         BYTES.labels("full").inc((weights.version_folder(self._store, version) / weights.TENSORS).stat().st_size)
-        return manifest
+        return lambda: manifest
 
     def _write_snapshot(self, version: int) -> Manifest:
         assert self._image is not None
@@ -110,7 +122,7 @@ class Publisher:
             ]
         return [bits(tensor.part(), self._dtype).clone() for tensor in tensors]
 
-    def _delta(self, version: int, tensors: list[Published]) -> Manifest | None:
+    def _delta(self, version: int, tensors: list[Published]) -> Write | None:
         with _timed("compare"):
             found = self._gather(tensors)
         base, self._last = self._last, version
@@ -121,6 +133,10 @@ class Publisher:
         positions, values = found
         self._image.units[positions] = values
         CHANGED.set(len(positions) / max(1, len(self._image.units)))
+        return partial(self._write_delta, version, base, positions, values)
+
+    def _write_delta(self, version: int, base: int, positions: delta.Positions, values: delta.Units) -> Manifest:
+        assert self._image is not None
         with _timed("encode"):
             coded = list(delta.encode(positions, values))
         blocks = [block for block, _ in coded]

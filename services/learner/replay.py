@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
@@ -22,6 +22,9 @@ from common.config import RunConfig
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
 from services.learner import recording
 from services.learner.config import LearnerConfig
+
+if TYPE_CHECKING:
+    from services.learner.learner import Learner
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,10 +76,17 @@ def _train_again(run: RunConfig, own: LearnerConfig, source: Path, steps: Sequen
     from services.learner.start import start
 
     learner = start(run=run, config=own, history=None, world=World())
-    yield 0, learner.publish().digest
+    yield 0, _published(learner)
     for step in steps:
         learner.train(*codec.decode_batch(recording.read(source / recording.FOLDER, step)))
-        yield step + 1, learner.publish().digest
+        yield step + 1, _published(learner)
+
+
+def _published(learner: "Learner") -> str:
+    """The digest of the version that the learner is at."""
+    policy = learner.publish()
+    assert policy is not None  # there is one rank
+    return policy.digest
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ class LearnerService:
         self._seconds: dict[str, float] = {}
         """Of the newest step, by phase."""
         self._saver = Saver(client=client, learner=learner, folder=folder, disk_wait_s=disk_wait_s)
+        self._announcing: asyncio.Task[None] | None = None
+        """The newest version on its way."""
         self._early: dict[int, Delivery] = {}
         """By step: batches that came and are not trained; the window bounds how many."""
 
@@ -98,6 +100,7 @@ class LearnerService:
             await self._watchdog.watch(lambda: not self._step.locked() and self._learner.step < self._steps)
         except UserError:
             async with self._step:  # no batch is begun any more
+                await self._announced()
                 await self._saver.save_now()
                 raise
 
@@ -110,6 +113,7 @@ class LearnerService:
         register = await self._client.watch(POLICY).changed()
         if _version(register) < self._learner.step:
             policy = await self._saver.until_room(lambda: asyncio.to_thread(self._learner.publish))
+            assert policy is not None  # this is rank 0
             await self._give(policy, register)
 
     async def _next(self, inbox: Inbox, tasks: asyncio.TaskGroup) -> None:
@@ -133,13 +137,15 @@ class LearnerService:
             recording.record(self._folder / recording.FOLDER, batch.step, item.frames)
         with self._stage.busy():
             metrics, feedback = await self._timed("train", self._learner.train, batch, arrays)
-            policy = await self._saver.until_room(lambda: self._timed("publish", self._learner.publish))
-        with self._stage.blocked():
-            await self._hand_over(item, policy, Item(FEEDBACK, str(batch.step), encode(feedback)))
+            await self._announced()
+            write = await self._saver.until_room(lambda: self._timed("publish", self._learner.stage))
+        given = Item(FEEDBACK, str(batch.step), encode(feedback))
+        self._announcing = tasks.create_task(self._write_and_give(write, given))
+        self._saver.trained(batch.step, item.lease)
         TOKENS.inc(metrics["trained_tokens"])
         for phase in PARTS:
             PHASE.labels(phase).inc(metrics.get(f"seconds_{phase}", 0.0))
-        self._metrics.append({"step": batch.step, "version": policy.version, "time": time.time(),
+        self._metrics.append({"step": batch.step, "version": batch.step + 1, "time": time.time(),
                               **metrics, **self._phases(waited)})  # fmt: skip
         with self._stage.blocked():  # after the line of the step: what a checkpoint holds is not trained again
             await self._checkpoint_when_due(tasks)
@@ -166,17 +172,26 @@ class LearnerService:
         self._seconds = {}
         return {"wait_seconds": waited, "idle_share": waited / max(1e-9, waited + busy), **seconds}
 
-    async def _hand_over(self, item: Delivery, policy: Policy, feedback: Item) -> None:
-        """Announce the version together with the feedback."""
+    async def _write_and_give(self, write: Callable[[], Policy] | None, feedback: Item) -> None:
+        """Write the version beside the next step, then announce it together with the feedback."""
+        assert write is not None  # this is rank 0
+        start = time.monotonic()
+        policy = await self._saver.until_room(lambda: asyncio.to_thread(write))
+        PHASE.labels("write").inc(time.monotonic() - start)
         register = self._client.watch(POLICY).latest
         assert register is not None
         await self._give(policy, register, feedback)
-        self._saver.trained(self._learner.step - 1, item.lease)
+
+    async def _announced(self) -> None:
+        """Wait until the version before is announced; what staged it is free again then."""
+        if self._announcing is not None:
+            await self._announcing
 
     async def _checkpoint_when_due(self, tasks: asyncio.TaskGroup) -> None:
         """Begin a checkpoint every so many steps; that of the last step is waited for."""
         is_last = self._learner.step >= self._steps
         if is_last or self._learner.step % self._checkpoint_every == 0:
+            await self._announced()
             await self._saver.begin(lambda: self._timed("checkpoint", self._learner.begin_save), tasks)
         if is_last:
             await self._saver.finished()

@@ -43,6 +43,7 @@ from services.broker.flaws import flaw
 from services.broker.journal import Journal
 from services.broker.ledger import DeliveryLimit, Ledger
 from services.broker.state import Peer, Place, Register, Session
+from services.broker.statistics import are_news, stats_of
 
 STATS_PREFIX = "queue/"
 
@@ -160,15 +161,7 @@ class Core:
 
     def stats(self, name: str, wall: float) -> QueueStats:
         """What is in a queue."""
-        queue = self.ledger.queue(name)
-        oldest = queue.oldest()
-        return QueueStats(
-            ready=queue.num_ready,
-            leased=queue.num_leased,
-            credit=sum(session.room(name) for session in self._peers.values()),
-            oldest_s=max(0.0, wall - oldest.given_at) if oldest else 0.0,
-            dead=[item.id for item in queue.dead.values()],
-        )
+        return stats_of(self.ledger.queue(name), self._peers.values(), name, wall)
 
     def _hello(self, peer: Peer, hello: Hello, now: float) -> None:
         """Open or resume a session; a new incarnation ends the session of the one before."""
@@ -289,7 +282,7 @@ class Core:
         if not register.startswith(STATS_PREFIX):
             return
         stats = self.stats(register.removeprefix(STATS_PREFIX), wall)
-        if _are_news(stats, session.watches[register]):
+        if are_news(stats, session.watches[register]):
             session.watches[register] = stats
             self._stats_version += 1
             value = protocol.encoder.encode(stats)
@@ -305,8 +298,3 @@ class Core:
 
     def _register(self, name: str) -> Register:
         return self._registers.get(name, Register())
-
-
-def _are_news(new: QueueStats, old: QueueStats | None) -> bool:
-    """Whether a watcher should hear of it; the age of the oldest item alone is no news."""
-    return old is None or msgspec.structs.replace(new, oldest_s=0.0) != msgspec.structs.replace(old, oldest_s=0.0)

@@ -8,7 +8,8 @@ from prometheus_client import Gauge
 
 log = logging.getLogger(__name__)
 
-FREE = Gauge("dapo_broker_disk_free_bytes", "Free space on the disk of the run folder.")
+FREE = Gauge("dapo_disk_free_bytes", "Bytes left to this user on the disk of the run folder.")
+SIZE = Gauge("dapo_disk_size_bytes", "Size of the disk of the run folder.")
 IS_SHORT = Gauge("dapo_broker_disk_full", "1 while nothing new is accepted because the disk has no room.")
 
 
@@ -22,9 +23,10 @@ class Room:
 
     def is_short(self) -> bool:
         """Whether there is too little to accept more; says so when that changes."""
-        free = shutil.disk_usage(self._folder).free
-        FREE.set(free)
-        self.show(short=free < self._min_free)
+        disk = shutil.disk_usage(self._folder)
+        FREE.set(disk.free)
+        SIZE.set(disk.total)
+        self.show(short=disk.free < self._min_free)
         return self._was_short
 
     def show(self, *, short: bool) -> None:

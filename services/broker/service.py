@@ -9,19 +9,17 @@ from disk anew, and the clients say again what they want.
 
 import asyncio
 import logging
-import shutil
 import sqlite3
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import zmq
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from common import protocol
-from common.gate import Gate, listen, origin
+from common.gate import Gate, origin
 from common.history import History
 from common.keys import server_keys
 from common.life import Process
@@ -31,28 +29,18 @@ from services.broker.clock import ListeningClock
 from services.broker.config import BrokerConfig
 from services.broker.core import Core
 from services.broker.journal import Journal, has_no_room, open_journal
+from services.broker.listening import bind
+from services.broker.measures import Measures
 from services.broker.room import Room
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.2
-RECEIVED = 256
-"""Messages of one client that wait in memory; then its connection waits."""
-REPORT_S = 2.0
-"""Between two reports of what was refused: a flood is one line each time."""
 DRAIN_LIMIT = 512
 """Messages in one transaction at most."""
 
-ITEMS = Gauge("dapo_queue_items", "Unsettled items of a queue.", ["queue", "state"])
-OLDEST = Gauge("dapo_queue_oldest_seconds", "Age of the oldest unsettled item of a queue.", ["queue"])
-GIVEN = Counter("dapo_broker_given_total", "Items given.")
-SETTLED = Counter("dapo_broker_settled_total", "Items settled.")
-EXPIRED = Counter("dapo_broker_leases_expired_total", "Leases that ended because their holder fell silent.")
-DEAD = Counter("dapo_broker_dead_letters_total", "Items given up after too many deliveries.", ["queue"])
-REFUSED = Counter("dapo_broker_refused_total", "Messages refused.", ["reason"])
 UNREACHABLE = Counter("dapo_broker_unreachable_total", "Messages that could not be sent to their client.")
-DISK_FREE = Gauge("dapo_disk_free_bytes", "Bytes left to this user on the disk of the run folder.")
-DISK_SIZE = Gauge("dapo_disk_size_bytes", "Size of the disk of the run folder.")
+DEAD = Counter("dapo_broker_dead_letters_total", "Items given up after too many deliveries.", ["queue"])
 COMMIT = Histogram("dapo_broker_commit_seconds", "Time to commit one turn of the loop.")
 
 
@@ -98,7 +86,6 @@ def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
             socket=socket, gate=gate, journal=journal, load=load, history=process.history, clock=clock,
             room=room, remember_ids=config.remember_ids,
         )  # fmt: skip
-        _show_disk(process.run.path)
         log.info("broker is up", extra={"address": config.bind or process.run.broker})
         while not stop.is_set():
             broker.turn()
@@ -128,7 +115,7 @@ class Broker:
         self._remember_ids = remember_ids
         self._stage = Stage("broker")
         self._next_tick = 0.0
-        self._next_report = 0.0
+        self._measures = Measures()
 
     def turn(self) -> None:
         """One turn of the loop."""
@@ -164,8 +151,7 @@ class Broker:
         self._core.is_full = self._room.is_short()
         self._core.tick(now)
         self._journal.tidy(last_seq=self._core.ledger.last_seq, remember=self._remember_ids)
-        self._measure(wall)
-        self._report_refused(now)
+        self._measures.take(self._core, now, wall)
         self._next_tick = now + TICK_S
 
     def _forget_turn(self, error: Exception) -> None:
@@ -210,41 +196,3 @@ class Broker:
                 UNREACHABLE.inc()
                 log.info("client is unreachable", extra={"peer": peer.hex(), "cause": str(error)})
         self._core.outbox.clear()
-
-    def _measure(self, wall: float) -> None:
-        core, ledger = self._core, self._core.ledger
-        for name, queue in ledger.queues.items():
-            ITEMS.labels(name, "ready").set(queue.num_ready)
-            ITEMS.labels(name, "leased").set(queue.num_leased)
-            ITEMS.labels(name, "dead").set(len(queue.dead))
-            OLDEST.labels(name).set(core.stats(name, wall).oldest_s)
-        GIVEN.inc(ledger.num_given)
-        SETTLED.inc(ledger.num_settled)
-        EXPIRED.inc(ledger.num_expired)
-        ledger.num_given = ledger.num_settled = ledger.num_expired = 0
-
-    def _report_refused(self, now: float) -> None:
-        if now >= self._next_report:
-            self._next_report = now + REPORT_S
-            for reason, peer, count in self._core.refused.take():
-                REFUSED.labels(reason).inc(count)
-                log.warning("refused", extra={"reason": reason, "peer": peer, "count": count})
-
-
-def _show_disk(folder: Path) -> None:
-    """The disk's numbers are read when somebody asks for the metrics."""
-    DISK_FREE.set_function(lambda: shutil.disk_usage(folder).free)
-    DISK_SIZE.set_function(lambda: shutil.disk_usage(folder).total)
-
-
-def bind(socket: "zmq.Socket[bytes]", address: str, config: BrokerConfig, *, has_keys: bool = False) -> None:
-    """Listen."""
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unreachable client is an error, not silence
-    socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # nobody takes another connection over by claiming its routing id
-    socket.setsockopt(zmq.LINGER, 200)
-    socket.setsockopt(zmq.SNDHWM, 100_000)
-    socket.setsockopt(zmq.RCVHWM, RECEIVED)
-    listen(
-        socket, address, role="broker", has_keys=has_keys, allow_remote=config.allow_remote,
-        max_frame_bytes=config.max_message_bytes,
-    )  # fmt: skip

@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] in (["-h"], ["--help"]):
         print(_help(known))
         return 0
+    words[:1] = [word.replace("_", "-") for word in words[:1]]
     if not words or words[0] not in known:
         print(f"dapo bench: {_mistake(words, known)}", file=sys.stderr)
         return USER_ERROR_EXIT_STATUS

@@ -12,6 +12,7 @@ from common import config
 from common.config import RunConfig, Tree
 from services.cli.children import Spec
 from services.cli.folder import CONFIG
+from services.cli.gpus import VARIABLE
 from services.cli.guard import MARK
 from services.cli.ports import Endpoint, listener
 
@@ -50,8 +51,12 @@ def processes(sections: Sections) -> Iterator[tuple[str, int]]:
             yield role, replica
 
 
-def specs(sections: Sections, *, run_folder: Path, mark: str, environment: Mapping[str, str]) -> list[Spec]:
-    """What to start, in order."""
+def specs(
+    sections: Sections, *, run_folder: Path, mark: str, environment: Mapping[str, str],
+    gpus: Mapping[str, str] | None = None,
+) -> list[Spec]:  # fmt: skip
+    """What to start, in order. `gpus` has CUDA_VISIBLE_DEVICES by the name of a process."""
+    devices = {name: {VARIABLE: value} for name, value in (gpus or {}).items()}
     return [
         Spec(
             name=f"{role}-{replica}",
@@ -59,7 +64,7 @@ def specs(sections: Sections, *, run_folder: Path, mark: str, environment: Mappi
                 sys.executable, "-m", f"services.{role}", str(run_folder / CONFIG), "--replica", str(replica),
             ],
             output=run_folder / "logs" / f"{role}-{replica}.out",
-            environment={**environment, MARK: mark},
+            environment={**environment, **devices.get(f"{role}-{replica}", {}), MARK: mark},
         )
         for role, replica in processes(sections)
     ]  # fmt: skip

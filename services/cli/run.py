@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from common.config import RunConfig, Tree
 from common.disk import full_message, is_full
 from common.errors import USER_ERROR_EXIT_STATUS, UserError
 from common.history import History
-from services.cli import folder, inputs, ports
+from services.cli import folder, gpus, inputs, ports
 from services.cli.board import Board, Outcome
 from services.cli.guard import guarded
 from services.cli.live import Live
@@ -65,21 +65,22 @@ def run(tree: Tree, *, resume: bool = False, fresh: bool = False) -> Outcome:
     inputs.prepare(settings, sections["filter"], Console())
     inputs.check_model(settings)
     inputs.check_compression(sections["rollout"], sections["learner"])
+    devices = gpus.assigned(gpus.visible(os.environ), sections)
     inputs.check_data(sections["filter"], settings)
     tracker.check(settings.trackers)
     with folder.claimed(settings.path):
         ports.check(endpoints(sections))
         folder.prepare(settings.path, sections, resume=resume, fresh=fresh)
-        return _supervise(sections, resumed=resume)
+        return _supervise(sections, devices, resumed=resume)
 
 
-def _supervise(sections: Sections, *, resumed: bool) -> Outcome:
+def _supervise(sections: Sections, devices: Mapping[str, str], *, resumed: bool) -> Outcome:
     settings: RunConfig = sections["run"]
     mark, board = uuid.uuid4().hex, Board()
     (settings.path / "logs").mkdir(exist_ok=True)
     history = History(settings.path / "history", "supervisor-0")
     supervisor = Supervisor(
-        specs=specs(sections, run_folder=settings.path, mark=mark, environment=os.environ),
+        specs=specs(sections, run_folder=settings.path, mark=mark, environment=os.environ, gpus=devices),
         steps=settings.steps,
         history=history,
         board=board,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from common.weights import read_manifest, version_folder
 from services.cli.demo.prepare import prepare_demo
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm]
@@ -220,3 +221,26 @@ def test_ctrl_c_stops_everything_with_status_130_and_loses_nothing(run: Run) -> 
     report = run.audit()
     assert report["ok"], report["violations"]
     assert report["left"] > 0
+
+
+@pytest.mark.timeout(600)
+def test_a_run_with_keys_a_weight_server_and_deltas_survives_the_death_of_its_learner(run: Run) -> None:
+    keys = run.path.parent / "keys"
+    dapo("keys", str(keys))
+    run.start(
+        f"run.keys={keys}", f"run.weights=tcp://127.0.0.1:{free_port()}", "weights.metrics_port=-1",
+        "learner.publish_dtype=bfloat16", "learner.lr=1e-5", "learner.snapshot_every=4", "learner.keep_versions=9",
+        "rollout.dtype=bfloat16", "rollout.rolling=true",
+    )  # fmt: skip
+    run.until_step(3)
+    os.kill(run.pids("learner")[0], signal.SIGKILL)
+    status, output = run.finish()
+    assert status == 0, output
+    report = run.audit()
+    assert report["ok"], report["violations"]
+    store = run.path / "weights"
+    bases = [read_manifest(version_folder(store, version)).base for version in range(7)]
+    assert bases[0] is None
+    assert bases[1] == 0
+    text = (run.path / "config.toml").read_text()
+    assert not any((keys / role / "secret").read_text().strip() in text for role in ROLES)

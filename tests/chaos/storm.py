@@ -63,7 +63,7 @@ async def storm(
 async def _weathered(chaos: Chaos, *, seconds: float, between_s: tuple[float, float], log: TextIO) -> dict[str, Any]:
     run = chaos.run
     await run.start()
-    await _until_step(run, 1)
+    await until_step(run, 1)
     start, faults, stops = time.monotonic(), Counter[str](), []
     names, weights = list(FAULTS), [weight for _, weight in FAULTS.values()]
     while time.monotonic() - start < seconds:
@@ -140,7 +140,7 @@ async def calm(*, seconds: float, seed: int) -> dict[str, Any]:
             await run.start()
             for name in NAMES:
                 recovery.watch(name)
-            await _until_step(run, 1)
+            await until_step(run, 1)
             first, start = run.steps, time.monotonic()
             await asyncio.sleep(seconds)
             steps, wall_s = run.steps - first, time.monotonic() - start
@@ -190,7 +190,8 @@ def last_words(run: Run) -> str:
     return lines[-1] if lines else ""
 
 
-async def _until_step(run: Run, step: int) -> None:
+async def until_step(run: Run, step: int) -> None:
+    """Wait for a step of a run that goes on."""
     async with asyncio.timeout(START_S):
         while run.steps < step:
             if run.ended:

@@ -1,5 +1,6 @@
 """Lease and hand-over, checked in every interleaving of a small system with deaths at every point: explorer.py."""
 
+import os
 from collections import Counter
 
 import pytest
@@ -35,6 +36,16 @@ def test_every_interleaving_of_one_item_and_one_death_hands_it_over_once() -> No
     states, ends = explore(items=("a",), most_deaths=1, judge=judge)
     assert states > 4000
     assert ends > 1  # quiet states, in which the item has arrived
+
+
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="takes minutes: HYPOTHESIS_PROFILE=nightly"
+)
+@pytest.mark.timeout(1200)
+def test_every_interleaving_of_two_items_and_one_death_hands_each_over_once() -> None:
+    states, ends = explore(items=("a", "b"), most_deaths=1, judge=judge)
+    assert states > 40_000
+    assert ends > 1
 
 
 class Forgetful(MemoryJournal):

@@ -27,6 +27,8 @@ PORT = 19090
 STUCK_S = 90
 """Three checks of 10 s and their timeouts of 5 s, after 30 s in which a loop may be silent."""
 LIMIT_S = 1200
+SCRAPE_S = 7
+"""Longer than Prometheus takes to look again: what it says then was so after the kill."""
 GO_ON = 3
 """Steps that show that a run goes on."""
 CHILD = "int(open('/proc/1/task/1/children').read().split()[0])"
@@ -171,7 +173,8 @@ def check_kill(project: Project, role: str) -> None:
     """`docker kill` counts as the operator's wish, so Docker does not restart; `up` does."""
     before = step()
     docker("kill", project.containers(role)[0])
-    time.sleep(3)
+    time.sleep(SCRAPE_S)
+    before = max(before, step())
     project.up()
     goes_on(f"{role} killed", before)
 

@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", action="append", choices=sorted(KINDS), required=True, help="may be given twice")
     arguments = parser.parse_args(argv)
     try:
-        check(arguments.to)
         if not (arguments.run / CONFIG).exists():
             raise UserError(f"{arguments.run} is not a run folder ({CONFIG} is missing)")
+        check(arguments.to)
         tables = config.read(arguments.run / CONFIG).tables
     except UserError as error:
         print(f"dapo track: {error}", file=sys.stderr)

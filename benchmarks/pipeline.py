@@ -78,7 +78,7 @@ async def measure(
     for name, keys in [(f"eta_{eta}", {"max_staleness": eta}) for eta in etas] + [
         (f"drop_{eta}", {"max_staleness": eta, "on_stale": "drop"}) for eta in drops
     ]:
-        outcome = await run(script, folder, steps=steps, limit_s=30 + 8 * steps / script.ideal, **keys)
+        outcome = await run(script, folder, steps=steps, limit_s=60 + 3 * steps * script.longest_generate_s, **keys)
         result[name] = figures(script, outcome, steps=steps, eta=int(str(keys["max_staleness"])))
         print(f"[pipeline] {name}: {result[name]}", file=sys.stderr)
     return result

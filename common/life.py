@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,7 @@ class ServiceConfig(Protocol):
 
 
 C = TypeVar("C", bound=ServiceConfig)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +172,18 @@ async def uncancelled(work: Awaitable[None]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(task)
     task.result()
+
+
+async def in_thread(loop: Callable[[T, threading.Event], None], given: T) -> None:
+    """Run a loop that blocks in a thread, until it ends; a cancellation sets its event, and waits for its end."""
+    stop = threading.Event()
+    task = asyncio.create_task(asyncio.to_thread(loop, given, stop))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop.set()
+        await task
+        raise
 
 
 async def _until_signal(work: Awaitable[None], health: Health) -> None:

@@ -1,15 +1,8 @@
 """What the broker shows of itself, in every tick."""
 
-import logging
-
 from prometheus_client import Counter, Gauge
 
 from services.broker.core import Core
-
-log = logging.getLogger(__name__)
-
-REPORT_S = 2.0
-"""Between two reports of what was refused: a flood is one line each time."""
 
 ITEMS = Gauge("dapo_queue_items", "Unsettled items of a queue.", ["queue", "state"])
 OLDEST = Gauge("dapo_queue_oldest_seconds", "Age of the oldest unsettled item of a queue.", ["queue"])
@@ -19,26 +12,16 @@ EXPIRED = Counter("dapo_broker_leases_expired_total", "Leases that ended because
 REFUSED = Counter("dapo_broker_refused_total", "Messages refused.", ["reason"])
 
 
-class Measures:
-    """Reads the core; changes nothing but the counters that it has taken."""
-
-    def __init__(self) -> None:
-        self._next_report = 0.0
-
-    def take(self, core: Core, now: float, wall: float) -> None:
-        """Show the queues and what happened since the last call."""
-        ledger = core.ledger
-        for name, queue in ledger.queues.items():
-            ITEMS.labels(name, "ready").set(queue.num_ready)
-            ITEMS.labels(name, "leased").set(queue.num_leased)
-            ITEMS.labels(name, "dead").set(len(queue.dead))
-            OLDEST.labels(name).set(core.stats(name, wall).oldest_s)
-        GIVEN.inc(ledger.num_given)
-        SETTLED.inc(ledger.num_settled)
-        EXPIRED.inc(ledger.num_expired)
-        ledger.num_given = ledger.num_settled = ledger.num_expired = 0
-        if now >= self._next_report:
-            self._next_report = now + REPORT_S
-            for reason, peer, count in core.refused.take():
-                REFUSED.labels(reason).inc(count)
-                log.warning("refused", extra={"reason": reason, "peer": peer, "count": count})
+def show(core: Core, now: float, wall: float) -> None:
+    """Show the queues and what happened since the last call; changes nothing but the counters that it has taken."""
+    ledger = core.ledger
+    for name, queue in ledger.queues.items():
+        ITEMS.labels(name, "ready").set(queue.num_ready)
+        ITEMS.labels(name, "leased").set(queue.num_leased)
+        ITEMS.labels(name, "dead").set(len(queue.dead))
+        OLDEST.labels(name).set(core.stats(name, wall).oldest_s)
+    GIVEN.inc(ledger.num_given)
+    SETTLED.inc(ledger.num_settled)
+    EXPIRED.inc(ledger.num_expired)
+    ledger.num_given = ledger.num_settled = ledger.num_expired = 0
+    core.refused.report(REFUSED, now)

@@ -7,7 +7,6 @@ more messages wait, the more share one commit. A turn that finds no room on the 
 from disk anew, and the clients say again what they want.
 """
 
-import asyncio
 import logging
 import sqlite3
 import threading
@@ -22,15 +21,15 @@ from common import protocol
 from common.gate import Gate, origin
 from common.history import History
 from common.keys import server_keys
-from common.life import Process
+from common.life import Process, in_thread
 from common.refusals import Refusals
 from common.stages import Stage
+from services.broker import measures
 from services.broker.clock import ListeningClock
 from services.broker.config import BrokerConfig
 from services.broker.core import Core
 from services.broker.journal import Journal, has_no_room, open_journal
 from services.broker.listening import bind
-from services.broker.measures import Measures
 from services.broker.room import Room
 
 log = logging.getLogger(__name__)
@@ -46,14 +45,7 @@ COMMIT = Histogram("dapo_broker_commit_seconds", "Time to commit one turn of the
 
 async def run(process: Process[BrokerConfig]) -> None:
     """Serve until cancelled."""
-    stop = threading.Event()
-    loop = asyncio.create_task(asyncio.to_thread(serve, process, stop))
-    try:
-        await asyncio.shield(loop)
-    except asyncio.CancelledError:
-        stop.set()
-        await loop
-        raise
+    await in_thread(serve, process)
 
 
 def serve(process: Process[BrokerConfig], stop: threading.Event) -> None:
@@ -115,7 +107,6 @@ class Broker:
         self._remember_ids = remember_ids
         self._stage = Stage("broker")
         self._next_tick = 0.0
-        self._measures = Measures()
 
     def turn(self) -> None:
         """One turn of the loop."""
@@ -151,7 +142,7 @@ class Broker:
         self._core.is_full = self._room.is_short()
         self._core.tick(now)
         self._journal.tidy(last_seq=self._core.ledger.last_seq, remember=self._remember_ids)
-        self._measures.take(self._core, now, wall)
+        measures.show(self._core, now, wall)
         self._next_tick = now + TICK_S
 
     def _forget_turn(self, error: Exception) -> None:

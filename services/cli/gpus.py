@@ -7,11 +7,11 @@ of at most `SHARED`. In containers the compose file decides instead (docs/compos
 """
 
 import itertools
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from common.errors import UserError
+from common.gpus import visible_gpus
 
 SHARED = 0.6
 """Greatest share of a GPU's memory for an engine that shares it with the learner."""
@@ -22,11 +22,7 @@ def visible(environment: Mapping[str, str]) -> list[str]:
     """The GPUs that this run may use, as CUDA_VISIBLE_DEVICES names them; empty without a driver."""
     if VARIABLE in environment:
         return [name.strip() for name in environment[VARIABLE].split(",") if name.strip()]
-    try:
-        listing = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return [line[4:].partition(":")[0] for line in listing.splitlines() if line.startswith("GPU ")]
+    return [str(gpu.index) for gpu in visible_gpus()]
 
 
 def assigned(gpus: Sequence[str], sections: Mapping[str, Any]) -> dict[str, str]:

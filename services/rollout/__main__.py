@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from common.client import connect_to_broker
 from common.config import RunConfig
+from common.gpus import visible_gpus
 from common.keys import client_keys
 from common.life import Process, serve
 from services.rollout import claims
@@ -98,7 +99,7 @@ def _remote(run: RunConfig) -> "Callable[[], Stream] | None":
 
 async def claim_gpus(folder: Path, number: int) -> None:
     """Take GPUs that no other replica has, and show CUDA no others; waits while all are taken."""
-    gpus = claims.visible_gpus()
+    gpus = visible_gpus()
     if not gpus:
         return
     while (claim := claims.take(folder, gpus, number)) is None:

@@ -11,27 +11,15 @@ Not covered: replicas whose folders are on different machines, and network file 
 
 import fcntl
 import os
-import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
+from common.gpus import Gpu
 
 TURN = "turn"
 """File whose lock is held while GPUs are taken."""
-_LINE = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>[\w-]+)\)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """One that this process can see."""
-
-    index: int
-    """As CUDA counts here in the order of the PCI bus."""
-    uuid: str
-    """The same in every container."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +54,6 @@ def take(folder: Path, gpus: Sequence[Gpu], number: int) -> Claim | None:
         return _take(folder, gpus, number)
     finally:
         os.close(turn)
-
-
-def visible_gpus() -> list[Gpu]:
-    """What the driver lists; empty without one."""
-    try:
-        answer = subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return parse(answer.stdout)
-
-
-def parse(listing: str) -> list[Gpu]:
-    """The GPUs in the output of `nvidia-smi -L`; partitions of a GPU (MIG) are left out."""
-    return [Gpu(index=int(m["index"]), uuid=m["uuid"]) for m in map(_LINE.match, listing.splitlines()) if m]
 
 
 def _take(folder: Path, gpus: Sequence[Gpu], number: int) -> Claim | None:

@@ -6,7 +6,6 @@ Waits for questions, at most `TICK_S`, and for the bandwidth cap. Nothing is kep
 process may die and be started again at any moment.
 """
 
-import asyncio
 import logging
 import threading
 import time
@@ -22,7 +21,7 @@ from common.chunks import CHUNK, MAX_QUESTIONS, Absent, Chunk, Describe, Describ
 from common.errors import UserError, WireError
 from common.gate import Gate, Origin, listen, origin
 from common.keys import role_of, server_keys
-from common.life import Process
+from common.life import Process, in_thread
 from common.refusals import Refusals
 from common.stages import Stage
 from services.weights.config import WeightsConfig
@@ -32,7 +31,6 @@ from services.weights.turns import Bucket, Turns
 log = logging.getLogger(__name__)
 
 TICK_S = 0.2
-REPORT_S = 2.0
 READERS = ("rollout", "evaluation")
 """Roles whose keys may ask."""
 MAX_QUESTION = 1 << 10
@@ -44,14 +42,7 @@ REFUSED = Counter("dapo_weights_refused_total", "Questions refused.", ["reason"]
 
 async def run(process: Process[WeightsConfig]) -> None:
     """Serve until cancelled."""
-    stop = threading.Event()
-    loop = asyncio.create_task(asyncio.to_thread(serve, process, stop))
-    try:
-        await asyncio.shield(loop)
-    except asyncio.CancelledError:
-        stop.set()
-        await loop
-        raise
+    await in_thread(serve, process)
 
 
 def serve(process: Process[WeightsConfig], stop: threading.Event) -> None:
@@ -91,7 +82,6 @@ class Server:
         self._refused = refused
         self._turns: Turns[ToServer] = Turns()
         self._stage = Stage("weights")
-        self._next_report = 0.0
         self._poller = zmq.Poller()
         for each in (socket, *gate.sockets):
             self._poller.register(each, zmq.POLLIN)
@@ -152,9 +142,4 @@ class Server:
         return Chunk(version=question.version, offset=question.offset), piece
 
     def _report(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_report:
-            self._next_report = now + REPORT_S
-            for reason, peer, count in self._refused.take():
-                REFUSED.labels(reason).inc(count)
-                log.warning("refused", extra={"reason": reason, "peer": peer, "count": count})
+        self._refused.report(REFUSED, time.monotonic())

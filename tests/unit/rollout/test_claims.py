@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from services.rollout import claims
-from services.rollout.claims import Gpu, parse, take
+from common.gpus import Gpu, parse, visible_gpus
+from services.rollout.claims import take
 
 GPUS = [Gpu(index=index, uuid=f"GPU-{index}") for index in range(3)]
 
@@ -20,7 +20,8 @@ GPUS = [Gpu(index=index, uuid=f"GPU-{index}") for index in range(3)]
 def other_replica(folder: Path, number: int) -> Iterator[subprocess.Popen[str]]:
     """A process that takes that many, says so and lives until it is killed."""
     code = (
-        "import sys, time; from pathlib import Path; from services.rollout.claims import Gpu, take\n"
+        "import sys, time; from pathlib import Path\n"
+        "from common.gpus import Gpu; from services.rollout.claims import take\n"
         "gpus = [Gpu(index=i, uuid=f'GPU-{i}') for i in range(3)]\n"
         "print(take(Path(sys.argv[1]), gpus, int(sys.argv[2])).visible_devices, flush=True); time.sleep(60)"
     )
@@ -112,7 +113,7 @@ async def test_cuda_sees_only_what_was_claimed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    first = take(tmp_path / "claims", claims.visible_gpus(), 1)
+    first = take(tmp_path / "claims", visible_gpus(), 1)
     assert first is not None
     await claim_gpus(tmp_path / "claims", 1)
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")

@@ -16,6 +16,8 @@ from common.gpus import visible_gpus
 SHARED = 0.6
 """Greatest share of a GPU's memory for an engine that shares it with the learner."""
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""CUDA counts as the driver lists; numbers that the user gave are counted as the user's environment says."""
 
 
 def visible(environment: Mapping[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ from common import config
 from common.config import RunConfig, Tree
 from services.cli.children import Spec
 from services.cli.folder import CONFIG
-from services.cli.gpus import VARIABLE
+from services.cli.gpus import BY_BUS, VARIABLE
 from services.cli.guard import MARK
 from services.cli.ports import Endpoint, listener
 
@@ -56,7 +56,8 @@ def specs(
     gpus: Mapping[str, str] | None = None,
 ) -> list[Spec]:  # fmt: skip
     """What to start, in order. `gpus` has CUDA_VISIBLE_DEVICES by the name of a process."""
-    devices = {name: {VARIABLE: value} for name, value in (gpus or {}).items()}
+    order = {} if VARIABLE in environment else BY_BUS
+    devices = {name: {**order, VARIABLE: value} for name, value in (gpus or {}).items()}
     return [
         Spec(
             name=f"{role}-{replica}",

@@ -1,9 +1,12 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common import config
 from common.errors import UserError
 from services.cli.gpus import assigned, visible
+from services.cli.processes import read_sections, specs
 from services.learner.config import LearnerConfig
 from services.rollout.config import RolloutConfig
 
@@ -37,3 +40,14 @@ def test_one_gpu_is_shared_if_the_engine_leaves_room() -> None:
 def test_too_few_gpus_are_refused_with_what_to_do() -> None:
     with pytest.raises(UserError, match=r"needs 5 GPUs \(4 of the learner, 1 x 1 of the rollouts\), 4 are visible"):
         assigned(["0", "1", "2", "3"], sections(4, 1))
+
+
+@pytest.mark.parametrize(("given", "order"), [({}, "PCI_BUS_ID"), ({"CUDA_VISIBLE_DEVICES": "3,5"}, None)])
+def test_cuda_counts_as_the_driver_lists_unless_the_user_counted(given: dict[str, str], order: str | None) -> None:
+    read = read_sections(config.read(Path(__file__).parents[3] / "configs" / "demo.toml"))
+    found = specs(read, run_folder=Path("r"), mark="m", environment=given, gpus={"learner-0": "3", "rollout-0": "5"})
+    by_name = {spec.name: spec.environment for spec in found}
+    assert by_name["rollout-0"]["CUDA_VISIBLE_DEVICES"] == "5"
+    assert by_name["rollout-0"].get("CUDA_DEVICE_ORDER") == order
+    assert by_name["filter-0"].get("CUDA_VISIBLE_DEVICES") == given.get("CUDA_VISIBLE_DEVICES")
+    assert "CUDA_DEVICE_ORDER" not in by_name["filter-0"]

@@ -27,7 +27,7 @@ from services.reward.worker import READY, Request
 from services.reward.zygote import Zygote
 
 START_S = 60.0
-LOOK_S = 0.01
+LOOK_S = 0.005
 """Between two looks at what a process uses."""
 ENOUGH_S = 0.2
 """Processor seconds that a request must have had, if it wanted them, to be called too slow: far beyond the usual."""
@@ -51,6 +51,10 @@ class Worker:
         self.knows = zygote.loaded
         self.pid = zygote.start(theirs, memory_bytes)
         self.requests = 0
+        self.judged = ""
+        """The verifier asked last: its part of the memory is this process's own, the rest is copied at first use."""
+        self.used_s = 0.0
+        """Of the processor, for the last answer."""
         self._is_last = False
         """Whether it gets the processor only when nobody else wants it."""
         self._start_bytes = 0
@@ -80,11 +84,14 @@ class Worker:
         Closes the slot when the process waits or has used the processor for the allowance.
         """
         self.requests += 1
+        self.judged = request.task.verifier
         deadline, cpu_s = time.monotonic() + request.timeout_s, processor_s(self.pid)
         try:
             frames.send(self._stream, msgspec.msgpack.encode(request), deadline)
             self._watch(deadline, cpu_s + allowance_s, slot)
-            return msgspec.msgpack.decode(frames.receive(self._stream, deadline), type=Verdict)
+            verdict = msgspec.msgpack.decode(frames.receive(self._stream, deadline), type=Verdict)
+            self.used_s = processor_s(self.pid) - cpu_s
+            return verdict
         except TimeoutError:
             now = usage(self.pid)
             starved = now.runnable and now.cpu_s - cpu_s < min(ENOUGH_S, request.timeout_s / 2)

@@ -35,8 +35,8 @@ TIMEOUTS = Counter("dapo_reward_timeouts_total", "Outputs that broke the time li
 ERRORS = Counter("dapo_reward_errors_total", "Verdicts `error`, by cause.", ["verifier", "cause"])
 WAITING = Gauge("dapo_reward_queue_length", "Outputs that wait for a worker or are with one.")
 RECYCLE_BYTES = 512 << 20
-ALLOWANCES_S = (0.03, 0.12, 0.5, 3.0)
-"""Seconds of the processor before the others go first, by try."""
+ALLOWANCES_S = (0.0, 0.12, 0.5, 3.0)
+"""Seconds of the processor before the others go first, by try; what is usual for the verifier, if that is more."""
 
 
 class Pool:

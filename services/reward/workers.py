@@ -13,7 +13,6 @@ when they are to use it. Workers are also replaced after `recycle_after` request
 import contextlib
 import os
 import threading
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -23,6 +22,7 @@ from common.messages import Task, Verdict
 from services.reward.code.sandbox import sweep
 from services.reward.handle import Lost, Worker
 from services.reward.limits import Limits
+from services.reward.usual import Usual
 from services.reward.verifiers import CODE, MEMORY, TIMEOUT, UNUSABLE, UnusableError, error, is_local, wrong
 from services.reward.worker import Request
 from services.reward.zygote import Zygote
@@ -50,8 +50,9 @@ class Workers:
         self._recycle_bytes = recycle_bytes
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(len(os.sched_getaffinity(0)))
-        self._idle: deque[Worker] = deque()
-        """The worker used last is on the right and used first: its caches are warm."""
+        self._idle: list[Worker] = []
+        """By the time of their last answer; those that have not judged yet come first."""
+        self._usual = Usual()
         self._zygote = Zygote()
         try:
             for name in load:
@@ -74,7 +75,8 @@ class Workers:
     def judge(self, output: str, task: Task, allowance_s: float) -> Verdict:
         """The verdict of one output; a worker that died costs one more try, a second death is an error.
 
-        After `allowance_s` seconds of the processor the others go first; it may be `STARVED` then.
+        After `allowance_s` seconds of the processor, or what is usual for the verifier if that is more, the others go
+        first; it may be `STARVED` then.
         """
         timeout_s = self._limits.longest_s if task.verifier == CODE else self._timeout_s
         request = Request(output=output, task=task, timeout_s=timeout_s, limits=self._limits)
@@ -83,7 +85,7 @@ class Workers:
         except UnusableError as problem:
             return error(f"{UNUSABLE}: {problem}")
         for _ in range(2):
-            answer = self._ask(request, allowance_s)
+            answer = self._ask(request, max(allowance_s, self._usual.seconds(task.verifier)))
             if isinstance(answer, Verdict):
                 return answer
             if answer.cause != "died":
@@ -96,18 +98,26 @@ class Workers:
         with contextlib.ExitStack() as slot:
             self._slots.acquire()
             slot.callback(self._slots.release)
-            worker = self._idle.pop()
+            worker = self._take(request.task.verifier)
             if worker.is_gone:
                 worker = self._replace(worker, "died")
             elif not self._can_judge(worker, request.task.verifier):
                 worker = self._replace(worker, "older")
             answer = worker.ask(request, slot, allowance_s)
-        kept = self._after(worker, answer) if isinstance(answer, Verdict) else self._replace(worker, answer.cause)
-        if kept is worker:
-            self._idle.append(kept)
+        if isinstance(answer, Verdict):
+            self._usual.learn(request.task.verifier, worker.used_s)
+            kept = self._after(worker, answer)
         else:
-            self._idle.appendleft(kept)
+            kept = self._replace(worker, answer.cause)
+        with self._lock:
+            self._idle.insert(len(self._idle) if kept is worker else 0, kept)
         return answer
+
+    def _take(self, verifier: str) -> Worker:
+        """The idle worker that judged by this verifier last, else the one that judged longest ago, or never."""
+        with self._lock:
+            places = reversed(range(len(self._idle)))
+            return self._idle.pop(next((place for place in places if self._idle[place].judged == verifier), 0))
 
     def close(self) -> None:
         """Kill all workers."""

@@ -1,11 +1,11 @@
 """The pool of verifiers for the event loop: `await pool.judge(output, task)` never blocks it.
 
-judge --(not judged before: cache.py; at most `queue_limit` wait)--> one thread per worker --> workers.py
-                                                                        ^ starved: again, behind all that wait
+judge --(not judged before: cache.py; at most `queue_limit` wait)--> gate.py --> one thread per worker --> workers.py
+                                                                   ^ starved or evicted: again, behind all that wait
 
-The queue has several levels, as that of an operating system: what computes for long yields to the others, and if they
-left it too little before its deadline, it is asked again later with a larger allowance. So inputs that hang hold up
-nobody, and an answer that only is harder than most is judged as soon as there is time for it.
+The queue has several levels, as that of an operating system: what computes for long yields to the others, is stopped,
+and in the end gives its worker to them and is asked again later. So inputs that hang hold up nobody, and an answer that
+only is harder than most is judged as soon as there is time for it.
 
 Functions of the user (`python:...`) run only if the configuration names them: a task comes over a socket.
 """
@@ -20,9 +20,11 @@ from prometheus_client import Counter, Gauge, Histogram
 from common.errors import UserError
 from common.messages import PYTHON, VERIFIERS, Task, Verdict
 from services.reward.cache import HITS, VerdictCache
+from services.reward.gate import Gate
 from services.reward.limits import Limits
+from services.reward.turns import LEVELS, Turn
 from services.reward.verifiers import TIMEOUT, UNUSABLE, UnusableError, error
-from services.reward.workers import STARVED, Workers
+from services.reward.workers import EVICTED, STARVED, Workers
 
 SECONDS = Histogram(
     "dapo_reward_verifier_seconds",
@@ -35,18 +37,17 @@ TIMEOUTS = Counter("dapo_reward_timeouts_total", "Outputs that broke the time li
 ERRORS = Counter("dapo_reward_errors_total", "Verdicts `error`, by cause.", ["verifier", "cause"])
 WAITING = Gauge("dapo_reward_queue_length", "Outputs that wait for a worker or are with one.")
 RECYCLE_BYTES = 512 << 20
-ALLOWANCES_S = (0.0, 0.12, 0.5, 3.0)
-"""Seconds of the processor before the others go first, by try; what is usual for the verifier, if that is more."""
 
 
 class Pool:
     """Judges outputs in worker processes; made by `open_pool`."""
 
     def __init__(
-        self, workers: Workers, threads: ThreadPoolExecutor, queue_limit: int, *, functions: Sequence[str] = (),
-        cache_size: int = 0,
+        self, workers: Workers, threads: ThreadPoolExecutor, gate: Gate, queue_limit: int, *,
+        functions: Sequence[str] = (), cache_size: int = 0,
     ) -> None:  # fmt: skip
-        """Use workers that are ready, with as many threads."""
+        """Use workers that are ready, with as many threads and places in the gate."""
+        self._gate = gate
         self._workers = workers
         self._threads = threads
         self._room = asyncio.Semaphore(queue_limit)
@@ -85,11 +86,16 @@ class Pool:
 
     async def _asked(self, output: str, task: Task) -> Verdict:
         loop = asyncio.get_running_loop()
-        for allowance_s in ALLOWANCES_S:
-            verdict = await loop.run_in_executor(self._threads, self._workers.judge, output, task, allowance_s)
-            if verdict.reason != STARVED:
-                break
-        return verdict
+        turn = Turn(level=0)
+        while True:
+            async with self._gate.inside(turn.level):
+                verdict = await loop.run_in_executor(self._threads, self._workers.judge, output, task, turn)
+            if verdict.reason == EVICTED:
+                turn = Turn(turn.level)
+            elif verdict.reason == STARVED and turn.level < LEVELS - 1:
+                turn = Turn(turn.level + 1)
+            else:
+                return verdict
 
 
 @contextlib.asynccontextmanager
@@ -99,16 +105,16 @@ async def open_pool(
     limits: Limits | None = None,
 ) -> AsyncIterator[Pool]:  # fmt: skip
     """A pool for the length of the block; its workers are started first and killed at the end."""
-    threads = ThreadPoolExecutor(workers, thread_name_prefix="verifier")
+    threads, gate = ThreadPoolExecutor(workers, thread_name_prefix="verifier"), Gate(workers)
     try:
         processes = await asyncio.to_thread(
             Workers, workers, timeout_s=timeout_s, memory_bytes=memory_bytes, recycle_after=recycle_after,
-            recycle_bytes=recycle_bytes, load=functions, limits=limits,
+            recycle_bytes=recycle_bytes, load=functions, limits=limits, outside=lambda: gate.lowest,
         )  # fmt: skip
     except UnusableError as problem:
         raise UserError(f"[reward] functions: {problem}") from problem
     try:
-        yield Pool(processes, threads, queue_limit, functions=functions, cache_size=cache_size)
+        yield Pool(processes, threads, gate, queue_limit, functions=functions, cache_size=cache_size)
     finally:
         processes.close()
         threads.shutdown(wait=False, cancel_futures=True)

@@ -2,9 +2,10 @@
 
     pool --Request--> worker --Verdict--> pool
 
-The pool kills a worker that overruns. Two limits hold even when the pool is gone or stopped: the kernel ends a worker
-`GRACE_S` after the deadline of its request (an interval timer with the default action, which no computation can hold
-up), and its address space is bounded, so that a growing number ends in a MemoryError here and not in the host's OOM.
+The pool kills a worker that overruns. Two limits hold even when the pool is stopped: the kernel ends a worker that has
+had the processor for `GRACE_S` more than its request may take (an interval timer with the default action, which no
+computation can hold up), and its address space is bounded, so that a growing number ends in a MemoryError here and not
+in the host's OOM.
 
 Not covered: this is no sandbox. Verifiers that run code of the model bring their own.
 """
@@ -48,9 +49,9 @@ def serve(stream: socket.socket, memory_bytes: int) -> None:
         frames.send(stream, READY)
         while True:
             request = decoder.decode(frames.receive(stream))
-            signal.setitimer(signal.ITIMER_REAL, request.timeout_s + GRACE_S)
+            signal.setitimer(signal.ITIMER_PROF, request.timeout_s + GRACE_S)
             verdict = judge(request.output, request.task, request.limits)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             frames.send(stream, msgspec.msgpack.encode(verdict))
             if verdict.reason == MEMORY:
                 return
@@ -81,5 +82,5 @@ def _limit(memory_bytes: int) -> None:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory_bytes, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,16 +1,16 @@
 """The process that worker processes are forked from: it has the verifiers loaded, so a new worker takes milliseconds.
 
     pool --START memory, stream--> zygote --fork--> worker (worker.py) on that stream
-    pool --END pid--> zygote: kill -9 at once, reap when it has ended
     pool --LOAD name--> zygote: import that verifier, answer with what went wrong
 
-Only the parent of a process can tell whether a process id is still its own, so workers are killed here. The zygote has
-one thread and no state but its children and its imports; the working directory is searched last for what a user's
-function needs. It ends with the stream of its pool. `multiprocessing`'s fork server is not
+The zygote has one thread and no state but its children and its imports; the working directory is searched last for
+what a user's function needs. It ends with the stream of its pool, and its workers with it. The pool kills a worker by a
+file descriptor of the process (pidfd_open(2)), which never means another one. `multiprocessing`'s fork server is not
 used because it imports the caller's main module into every child.
 """
 
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -24,7 +24,7 @@ from common.messages import Task
 from services.reward.verifiers import UnusableError, load
 from services.reward.worker import judge, serve
 
-START, END, LOAD = b"s", b"e", b"l"
+START, LOAD = b"s", b"l"
 PRELOADED = ("exact", "math")
 EXAMPLES = ((r"\boxed{12\sqrt{34}}", r"\sqrt{34}*12"), (r"\boxed{x^2+12x+34}", "34+12x+x^2"))
 """Judged once before the first fork: parser and computer algebra build tables at their first use, which takes a third
@@ -33,6 +33,7 @@ ANSWER_S = 120.0
 """A zygote that is silent for so long, for instance in an import that hangs, is replaced."""
 END_S = 5.0
 """For the end of its workers, when it is to end."""
+_PR_SET_PDEATHSIG = 1
 _COMMAND, _ANSWER = struct.Struct("!cq"), struct.Struct("!q")
 
 
@@ -48,24 +49,19 @@ class Zygote:
         self._lock = threading.Lock()
         self._open()
 
-    def start(self, stream: socket.socket, memory_bytes: int) -> int:
-        """Fork a worker that serves on `stream`; returns its process id. A zygote that died is started again."""
-        with self._lock:
-            try:
-                return self._ask(START, memory_bytes, stream)
-            except (EOFError, OSError):
-                self._close()
-                self._open()
-                return self._ask(START, memory_bytes, stream)
+    def start(self, stream: socket.socket, memory_bytes: int) -> tuple[int, int]:
+        """Fork a worker that serves on `stream`; its process id, and a file descriptor of it that the caller closes.
 
-    def end(self, pid: int) -> None:
-        """Kill a worker. One that an earlier zygote started is left to its timer and the end of its stream."""
-        with self._lock:
+        A zygote that died is started again.
+        """
+        with self._lock:  # a child that ended keeps its id until the next command
             try:
-                self._ask(END, pid)
+                pid = self._ask(START, memory_bytes, stream)
             except (EOFError, OSError):
                 self._close()
                 self._open()
+                pid = self._ask(START, memory_bytes, stream)
+            return pid, os.pidfd_open(pid)
 
     def load(self, name: str) -> None:
         """Import a verifier for all workers to come; raises `UnusableError` if it cannot be."""
@@ -134,13 +130,10 @@ def main(control_fd: int) -> None:
         if command == LOAD:
             problem = _load(control.recv(value, socket.MSG_WAITALL).decode())
             control.sendall(_ANSWER.pack(len(problem)) + problem)
-        elif command == START:
+        else:
+            _reap(children, os.WNOHANG)
             children.add(pid := _fork(control, socket.socket(fileno=streams[0]), value))
             control.sendall(_ANSWER.pack(pid))
-        else:
-            _kill(children & {value})
-            control.sendall(_ANSWER.pack(0))
-        _reap(children, os.WNOHANG)
     _kill(children)
     _reap(children, 0)
 
@@ -164,12 +157,20 @@ def _load(name: str) -> bytes:
     return b""
 
 
+def _end_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends: one that is stopped would see no end of a stream."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _fork(control: socket.socket, stream: socket.socket, memory_bytes: int) -> int:
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid == 0:
         status = 1
         try:
             control.close()
+            _end_with(parent)
             serve(stream, memory_bytes)
             status = 0
         finally:

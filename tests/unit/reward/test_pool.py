@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from common.messages import Task, Verdict
-from services.reward.pool import ALLOWANCES_S, Pool, open_pool
+from services.reward.gate import Gate
+from services.reward.pool import Pool, open_pool
+from services.reward.turns import LEVELS, Turn
 from services.reward.verifiers import error
+from services.reward.workers import EVICTED, STARVED
 
 BOMB = r"\boxed{\dfrac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}}"
 SETTINGS = {"timeout_s": 2.0, "memory_bytes": 2 << 30, "recycle_after": 1000, "queue_limit": 64}
@@ -62,33 +65,62 @@ async def test_no_worker_outlives_its_pool() -> None:
 
 
 class Crowded:
-    """Workers on a machine where what is asked with less than `needed_s` does not get the processor."""
+    """Workers on a machine where what is asked below level `needed` does not get the processor."""
 
-    def __init__(self, needed_s: float) -> None:
-        self.needed_s = needed_s
-        self.order: list[tuple[str, float]] = []
+    def __init__(self, needed: int, reason: str = STARVED) -> None:
+        self.needed = needed
+        self.reason = reason
+        self.order: list[tuple[str, int]] = []
 
-    def judge(self, output: str, _: Task, allowance_s: float) -> Verdict:
-        self.order.append((output, allowance_s))
-        is_hard = output.startswith("hard") and allowance_s < self.needed_s
-        return error("starved") if is_hard else Verdict(verdict="correct", score=1.0, reason="")
+    def judge(self, output: str, _: Task, turn: Turn) -> Verdict:
+        self.order.append((output, turn.level))
+        if output.startswith("hard") and turn.level < self.needed:
+            turn.level += self.reason == EVICTED  # it used what it was allowed
+            return error(self.reason)
+        return Verdict(verdict="correct", score=1.0, reason="")
 
 
-async def test_what_the_others_starved_is_asked_again_behind_them_with_more_time() -> None:
+@pytest.mark.parametrize("reason", [STARVED, EVICTED])
+async def test_what_gave_way_to_the_others_is_asked_again_behind_them(reason: str) -> None:
     with ThreadPoolExecutor(1) as threads:
-        workers = Crowded(needed_s=ALLOWANCES_S[1])
-        pool = Pool(workers, threads, 64)  # type: ignore[arg-type]
+        workers = Crowded(needed=1, reason=reason)
+        pool = Pool(workers, threads, Gate(1), 64)  # type: ignore[arg-type]
         verdicts = await asyncio.gather(*(pool.judge(output, math("7")) for output in ("hard", "a", "b")))
         assert [verdict.verdict for verdict in verdicts] == ["correct"] * 3
-        assert workers.order == [*((name, ALLOWANCES_S[0]) for name in ("hard", "a", "b")), ("hard", ALLOWANCES_S[1])]
+        assert workers.order == [("hard", 0), ("a", 0), ("b", 0), ("hard", 1)]
 
 
 async def test_what_never_gets_the_processor_is_an_error_and_not_wrong() -> None:
     with ThreadPoolExecutor(1) as threads:
-        workers = Crowded(needed_s=1e9)
-        verdict = await Pool(workers, threads, 64).judge("hard", math("7"))  # type: ignore[arg-type]
-        assert (verdict.verdict, verdict.reason) == ("error", "starved")
-        assert workers.order == [("hard", allowance_s) for allowance_s in ALLOWANCES_S]
+        workers = Crowded(needed=LEVELS)
+        pool = Pool(workers, threads, Gate(1), 64)  # type: ignore[arg-type]
+        verdict = await pool.judge("hard", math("7"))
+        assert (verdict.verdict, verdict.reason) == ("error", STARVED)
+        assert workers.order == [("hard", level) for level in range(LEVELS)]
+
+
+async def test_answers_that_come_later_go_before_those_that_hang() -> None:
+    hang = Task(verifier="regex", gold="^(a+)+$")
+    async with open_pool(2, **SETTINGS) as pool:  # type: ignore[arg-type]
+        hanging = [asyncio.create_task(pool.judge("a" * 64 + "b", hang)) for _ in range(8)]
+        await asyncio.sleep(0.5)
+        start = time.monotonic()
+        verdicts = await asyncio.gather(*(pool.judge(r"\boxed{7}", math("7")) for _ in range(8)))
+        seconds = time.monotonic() - start
+        assert [verdict.verdict for verdict in verdicts] == ["correct"] * 8
+        assert not any(task.done() and task.result().reason != "timeout" for task in hanging)
+        assert {(v.verdict, v.reason) for v in await asyncio.gather(*hanging)} == {("wrong", "timeout")}
+        assert seconds < SETTINGS["timeout_s"]  # less than one of those that hang takes
+
+
+async def test_time_stopped_is_no_time_in_the_verifier() -> None:
+    """It is stopped while 300 others go first, and its seconds do not show it."""
+    slow = Task(verifier="python:tests.unit.reward.functions:busy", gold="0.3")
+    async with open_pool(4, functions=[slow.verifier], **SETTINGS) as pool:  # type: ignore[arg-type]
+        others = [pool.judge(rf"\boxed{{{n}}}", math("7")) for n in range(300)]
+        verdict, *_ = await asyncio.gather(pool.judge("", slow), *others)
+    assert verdict.verdict == "correct"
+    assert verdict.seconds < 0.9
 
 
 @pytest.mark.parametrize("number", [1, 8])
